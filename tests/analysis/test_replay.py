@@ -420,7 +420,7 @@ def test_a_gain_is_never_negative_nor_more_than_what_was_cut_out(made: tuple[Run
         gain = gain_s(run, cut)
         assert 0 <= gain <= (run.last - (run.begin or 0)) / 1e9
         if part is not None:
-            kept = {moment: share for moment, _, share in cut.compiles}
+            kept = replay._kept(cut)
             spent = 0.0
             for _, batch in part.batches:
                 lanes = replay.lanes_of(batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xlaprof.analysis.evidence.reading import SCALAR, advise_read
-from xlaprof.analysis.evidence.uses import Use, read_of
+from xlaprof.analysis.uses import Use, read_of
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What to write instead of a line that reads from the device, by the use that the line makes of the value.
 
 Where a library's function reads, such as ``clip_grad_norm_``, that function decides: what the line computes with it
-("loss = ...") is then not what is read. Else :mod:`xlaprof.analysis.evidence.uses` says what takes the value.
+("loss = ...") is then not what is read. Else :mod:`xlaprof.analysis.uses` says what takes the value.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from xlaprof.analysis.uses import Read, Use, read_of
 from xlaprof.vocabulary import STANDARD, Vocabulary, fill
-
-from .uses import Read, Use, read_of
 
 SCALAR = "aten::_local_scalar_dense"
 

@@ -116,10 +116,10 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
         if site.executed < _PER_STEP * steps or site.ops > SMALL * site.executed:
             continue
         place = names.place(stack)
-        cost = _host_s(site)
         row = row_of(facts, stack)
+        cost = _host_s(site) * (1 - 1 / len(row) if row else 1)  # a barrier after the loop stays
         goes = {(stack, program) for program in facts.ran_at.get(stack, ())} - {(stack, row[-1]) for _ in row}
-        if not barriers.without_those(facts.run, goes.__contains__).pays(cost):  # one after the loop may stay
+        if not barriers.without_those(facts.run, goes.__contains__).pays(cost):
             continue
         loop = innermost(names, stack)
         alone, apart = _apart(facts, goes)
@@ -131,11 +131,11 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             count=site.executed,
             counted=_ran([stack]),
             cost_s=cost + alone,
-            cut=replay.together((replay.barriers([stack]), apart)),
+            cut=replay.together((_cut(site, stack, cost), apart)),
             cause=(
                 f"A barrier {_where(facts, stack, place)} cuts the graph {per_step}, into pieces of "
                 f"{plural(round(site.ops / site.executed), 'operation')}: XLA cannot fuse across them and each costs "
-                f"the host {duration(cost / site.executed)}{_compiled(alone)}."
+                f"the host {duration(_host_s(site) / site.executed)}{_compiled(alone)}."
             ),
             advice=(
                 f"Call it once, after the loop at {named(loop)}: one graph then holds all {len(row)} turns."
@@ -164,6 +164,11 @@ def _compiled(alone: float) -> str:
 def _host_s(site: Site) -> float:
     """The host's time in a barrier's visits, without compiling."""
     return site.dispatch.percentile(0.5) * site.executed / 1e9
+
+
+def _cut(site: Site, stack: int, cost_s: float) -> replay.Cut:
+    """The usual time of its visits goes. Longer ones, as while the device computes on the host's processors, do not."""
+    return replay.barriers([stack], 1 - min(1.0, cost_s * 1e9 / max(1, site.dispatch.total)))
 
 
 def _where(facts: Facts, stack: int, place: Place) -> str:
@@ -206,7 +211,7 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
         count=count,
         counted=_ran(excess),
         cost_s=cost + alone,
-        cut=replay.together((replay.barriers(excess), apart)),
+        cut=replay.together((*(_cut(sites[stack], stack, _host_s(sites[stack])) for stack in excess), apart)),
         cause=(
             f"Each step is cut into {per_step} graphs of {plural(round(ops / visits), 'operation')} on average, by "
             f"barriers at lines {', '.join(map(str, numbers))}: XLA cannot fuse across them and each costs the host "

@@ -28,8 +28,10 @@ from .lanes import HOST, RUN, WAIT, Key, Share, lanes_of
 class Cut(NamedTuple):
     """The time that a fix removes."""
 
-    #: all time of a cause at a stack: reads, fallbacks, barriers
+    #: all time of a cause at a stack: reads, fallbacks
     places: frozenset[tuple[int, int]] = frozenset()
+    #: (stack, share that remains) of the host's time in barriers
+    barriers: frozenset[tuple[int, float]] = frozenset()
     #: all time of a cause, from the first execution on: a scope, Python between two stacks, garbage collection
     causes: frozenset[Cause] = frozenset()
     #: (begin, ns, share that remains) of compiles; recording their graphs goes with them
@@ -61,9 +63,9 @@ def fallbacks(stacks: Iterable[int]) -> Cut:
     return Cut(frozenset((cause, stack) for stack in stacks for cause in causes))
 
 
-def barriers(stacks: Iterable[int]) -> Cut:
-    """No barrier at these stacks."""
-    return Cut(frozenset((host.DISPATCH, stack) for stack in stacks))
+def barriers(stacks: Iterable[int], kept: float = 0.0) -> Cut:
+    """No barrier at these stacks; the share ``kept`` of the host's time in them is spent elsewhere."""
+    return Cut(barriers=frozenset((stack, kept) for stack in stacks))
 
 
 def compiles(records: Iterable[CompileRecord], kept: float = 0.0, *, recorded: bool = False) -> Cut:
@@ -82,14 +84,18 @@ def doing(causes: Iterable[Cause]) -> Cut:
 
 
 def together(cuts: Iterable[Cut]) -> Cut:
-    """All of the cuts; of a compile that several shorten, what none of them takes remains."""
+    """All of the cuts; of a compile or a barrier that several shorten, what none of them takes remains."""
     cuts = list(cuts)
     left: dict[tuple[int, int], float] = {}
+    barriers: dict[int, float] = {}
     for cut in cuts:
         for moment, ns, share in cut.compiles:
             left[moment, ns] = max(0.0, left.get((moment, ns), 1.0) + share - 1)
+        for stack, share in cut.barriers:
+            barriers[stack] = max(0.0, barriers.get(stack, 1.0) + share - 1)
     return Cut(
         frozenset().union(*(cut.places for cut in cuts)),
+        frozenset(barriers.items()),
         frozenset().union(*(cut.causes for cut in cuts)),
         frozenset((moment, ns, share) for (moment, ns), share in left.items()),
         frozenset().union(*(cut.runs for cut in cuts)),
@@ -126,7 +132,7 @@ def play(schedule: Schedule, cut: Cut = NOTHING, pace: float = 1) -> Played:
 
     ``pace``: the speed of a device while the host is busy; 1 where each has its own processors.
     """
-    kept = {moment: share for moment, _, share in cut.compiles}
+    kept = _kept(cut)
     start = last = schedule.batches[0][1].start if schedule.batches else 0
     now: float = start
     given: dict[int, float] = {}  # device -> ns of work handed over
@@ -183,10 +189,16 @@ def play(schedule: Schedule, cut: Cut = NOTHING, pace: float = 1) -> Played:
     return Played(start, now + max([0, *(goal - done[device] for device, goal in given.items())]), steps)
 
 
-def _remains(key: Key, cut: Cut, kept: Mapping[int, float], recorded: Mapping[int, Share]) -> float:
+def _kept(cut: Cut) -> dict[object, float]:
+    """The shares that remain, by the begin of a compile, and by cause and stack."""
+    shares: dict[object, float] = {(host.DISPATCH, stack): share for stack, share in cut.barriers}
+    return shares | {moment: share for moment, _, share in cut.compiles} | dict.fromkeys(cut.places, 0.0)
+
+
+def _remains(key: Key, cut: Cut, kept: Mapping[object, float], recorded: Mapping[int, Share]) -> float:
     """The share of a stretch of host time that is still spent."""
-    if (key.cause, key.stack) in cut.places:
-        return 0.0
+    if (place := (key.cause, key.stack)) in kept:
+        return kept[place]
     if key.cause in cut.causes and not key.early and not key.compile:
         return 0.0
     if key.compile not in kept or (key.cause == host.TRACING and key.compile in cut.recorded):
@@ -256,8 +268,9 @@ class WhatIf:
         parts = [part for part, _ in self.parts]
         if not any(part.digest_ns or part.seen > len(part.batches) for part in parts):
             return 1.0
-        kept = {moment: share for moment, _, share in cut.compiles}
-        spent: dict[tuple[Cause, int], int] = {}
+        kept = _kept(cut)
+        places = {*cut.places, *((host.DISPATCH, stack) for stack, _ in cut.barriers)}
+        spent: dict[tuple[Cause, int], float] = {}
         held = 0.0
         for part in parts:
             for _, batch in part.batches:
@@ -266,13 +279,13 @@ class WhatIf:
                     gone = 1 - _remains(key, cut, kept, lanes.known)
                     held += ns * gone
                     if gone and key.compile not in kept:
-                        which = (key.cause, key.stack if (key.cause, key.stack) in cut.places else -1)
-                        spent[which] = spent.get(which, 0) + ns
+                        which = (key.cause, key.stack if (key.cause, key.stack) in places else -1)
+                        spent[which] = spent.get(which, 0) + ns * gone
         whole = sum(ns * (1 - share) for _, ns, share in cut.compiles)
         span = sum(part.span for part in parts)
         sampled = span / max(1, sum(batch.end - batch.start for part in parts for _, batch in part.batches))
         in_full = span / max(1, span - sum(part.digest_ns for part in parts))
-        for cause, stack in {*cut.places, *((cause, -1) for cause in cut.causes)}:
+        for cause, stack in {*places, *((cause, -1) for cause in cut.causes)}:
             exact = _exact(self.run, cause, stack)
             if exact is None:  # digests hold no time of barriers
                 each = sampled * (in_full if cause == host.DISPATCH else 1.0)
