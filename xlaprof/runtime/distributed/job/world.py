@@ -13,11 +13,14 @@ import contextlib
 import os
 import secrets
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -51,8 +54,9 @@ class WorldError(RuntimeError):
     """The world cannot be joined. The message says in one line why, and what to do."""
 
 
-#: environment variable with what ranks show the coordinator. ``launch`` sets it for the ranks of one host; elsewhere,
-#: if nobody does, rank 0 puts one into the store at MASTER_PORT, where all who reach that port may read it.
+#: environment variable with what ranks show the coordinator. ``launch`` sets it for the ranks of one host. If nobody
+#: does, rank 0 makes one: torchrun's ranks of one host read it from a file of their user's, others from the store at
+#: MASTER_PORT, where all who reach that port may read it.
 TOKEN = "XLAPROF_JOB_TOKEN"
 
 _WAITING = 2048  # connections to the store, as torch has it
@@ -132,8 +136,12 @@ def join(target: World | None = None) -> World:
         raise WorldError("Runtime is already initialized. Do not use the XLA device before calling xmp.spawn.")
     timeout = _number("XLAPROF_JOIN_TIMEOUT", 300, float)
     store = _store(target, timeout)
+    folder = (
+        tempfile.TemporaryDirectory(prefix="xlaprof-job-") if target.rank == 0 and _has_private_files(target) else None
+    )
     if target.rank == 0:
-        store.set("coordinator", _start_coordinator(target, timeout))
+        there = _start_coordinator(target, timeout)
+        store.set("coordinator", _kept_private(folder.name, there) if folder else there)
     host, port, jax_port, token = _ask(store, target, timeout)
     hello = {
         "token": token,
@@ -150,6 +158,9 @@ def join(target: World | None = None) -> World:
         raise WorldError(str(error)) from None
     except OSError as error:
         raise WorldError(f"rank {target.rank} cannot reach rank 0's coordinator at {host}:{port}: {error}") from None
+    finally:
+        if folder is not None:  # all have read it, or none will
+            folder.cleanup()
     failure = faults.verdict()
     if failure is not None:
         raise WorldError(str(failure))
@@ -256,7 +267,12 @@ def _listener(target: World) -> int | None:
 def _ask(store: Any, target: World, timeout: float) -> tuple[str, int, int, str]:
     try:
         store.wait(["coordinator"], timedelta(seconds=timeout))
-        host, port, jax_port, token = store.get("coordinator").decode().split()
+        there = store.get("coordinator").decode()
+        if _has_private_files(target):
+            there = _read_private(there)
+        host, port, jax_port, token = there.split()
+    except WorldError:
+        raise
     except Exception as error:
         raise WorldError(
             f"rank {target.rank} waited {timeout:.0f} s for rank 0 at {target.address}:{target.port}: start all "
@@ -282,6 +298,32 @@ def _start_coordinator(target: World, timeout: float) -> str:
     if len(ports) != 2:
         raise WorldError(f"the coordinator of the {target.size} ranks did not start (exit code {process.wait()})")
     return f"{host} {ports[0]} {ports[1]} {'-' if TOKEN in os.environ else token}"
+
+
+def _has_private_files(target: World) -> bool:
+    """Do files of this user, and no others', reach all ranks? torchrun starts those of one host as its children."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and target.local_size == target.size and TOKEN not in os.environ
+
+
+def _kept_private(folder: str, text: str) -> str:
+    """The path of a file with ``text`` that this user alone may read."""
+    path = os.path.join(folder, "coordinator")
+    with open(path, "x", opener=partial(os.open, mode=0o600)) as file:
+        file.write(text)
+    return path
+
+
+def _read_private(path: str) -> str:
+    """What :func:`_kept_private` wrote; whoever reaches the store may have put another path there."""
+    try:
+        with open(path, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid == os.geteuid() and stat.S_ISREG(status.st_mode) and not status.st_mode & 0o077:
+                return file.read()
+        why = "is not this user's alone"
+    except OSError as error:
+        why = f"cannot be read ({error.strerror})"
+    raise WorldError(f"what rank 0 left in {path} {why}: set {TOKEN} to the same secret for all ranks") from None
 
 
 def _own_address(target: World) -> str:
