@@ -23,6 +23,7 @@ _NO_ADVICE = re.compile(
 )
 #: in a test of its own
 ELSEWHERE = {
+    "Do without the reset": "test_without_the_reset_nothing_is_compiled_again",
     "Look for something that grows with the number of steps": "test_steps_that_go_through_all_earlier_ones_get_slower",
     "Put a barrier (sync()) between its parts": "test_two_graphs_of_half_the_size_are_no_finding",
 }

@@ -57,14 +57,14 @@ class Guard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     #: "shape" | "size bound" | "stride" | "rank" | "dtype" | "device" | "dispatch" | "requires_grad" | "value" |
     #: "length" | "type" | "object" | "keys" | "attribute" | "training" | "mode" | "aliasing" | "backend" | "freed" |
-    #: "guard" ("mode": of PyTorch, as grad_mode)
+    #: "guard" ("mode": of PyTorch, as grad_mode) | "reset": none failed, the same graph was compiled and forgotten
     kind: String
     subject: String = ""  # "x", "self.k", "self.drop", "grad_mode"
     old: String = ""  # for people: "f32[4,3]", "2", "True"
     new: String = ""
     text: String = ""  # the guard as Dynamo writes it
     dim: CountIfKnown = -1  # of sizes
-    stack: Id = 0  # Stack id: the line that made it
+    stack: Id = 0  # Stack id: the line that made it; of "reset" the line that called torch._dynamo.reset()
     hint: String = ""  # PyTorch's
     handed: bool = False  # on what a graph break handed over: no argument or attribute, a value made in the function
 

@@ -72,7 +72,7 @@ def sort_out(facts: Facts) -> Sorted:
         first, belongs = _followed(record, earlier.setdefault(record.event.code, [])) or (None, necessary)
         if first is not None:
             _, guard, place = first
-        elif record.event.code not in limited and (record.another or _is_another_use(record)):
+        elif guard.kind != "reset" and record.event.code not in limited and (record.another or _is_another_use(record)):
             belongs = necessary
         elif guard.handed and (place.file, place.line) in lines:
             belongs = behind.setdefault((place.file, place.line), [])
@@ -138,7 +138,9 @@ def _caused_by(record: RecompileRecord, again: dict[str, RecompileRecord]) -> Re
     of another line, was made for that change."""
     other = again.get(record.event.against)
     in_a_mode = _to_blame(record).kind in _OF_THE_CALL
-    return other if other is not None and in_a_mode and other.event.stack != record.event.stack else record
+    if other is None or not in_a_mode or _to_blame(other).kind == "reset" or other.event.stack == record.event.stack:
+        return record
+    return other
 
 
 def _makes_state(facts: Facts, record: RecompileRecord, guard: Guard) -> bool:

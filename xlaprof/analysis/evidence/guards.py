@@ -301,6 +301,12 @@ _KINDS = {
         "Call torch.compile once, outside the loop, and with the same backend function each time.",
         True,
     ),
+    "reset": _Kind(
+        "reset",
+        "torch._dynamo.reset() made PyTorch forget what it had compiled, and the same graphs came again",
+        "Do without the reset, or call it once, before the loop: what is compiled also serves another object of the "
+        "same class, as long as sizes and constants are the same.",
+    ),
     "freed": _Kind(
         "object freed",
         "{name}, which the version was compiled for, has been freed",

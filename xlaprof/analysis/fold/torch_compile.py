@@ -101,6 +101,7 @@ class RecompileRecord(msgspec.Struct):
     another: bool  # the first for another object of the class: a block of a model that is compiled block by block
     dur: int = 0  # of its forward and backward graph, XLA's part included
     limit: DynamoLimit | None = None  # the limit that it hit
+    done: bool = False  # its forward graph was compiled: the next of the same id comes after a reset
 
 
 class TorchCompile:
@@ -155,6 +156,11 @@ class TorchCompile:
 
     def on_compile(self, event: DynamoCompile, step: int) -> None:
         record = self._again.get(event.compile)
+        if record is not None and not event.backward:
+            if record.done:
+                record = self._again.pop(event.compile) and None
+            else:
+                record.done = True
         breaks = self._open_breaks.pop(event.compile, ())
         #: without what its breaks are charged with
         dur = event.dur - (event.restarted if breaks else 0)
@@ -177,6 +183,8 @@ class TorchCompile:
         key = (event.code, event.func)
         function = kept(self.functions, key, _RECORDS, lambda: FunctionTally(event.func, step, event.backend))
         self._function = function
+        if not event.backward and not event.resumed and event.compile.endswith("/0"):
+            function.callers.clear()  # Dynamo begins anew, also after a reset
         function.compiles += 1
         function.dur += event.dur
         function.backend = event.backend or function.backend

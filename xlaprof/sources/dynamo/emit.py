@@ -13,17 +13,18 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from xlaprof import events
-from xlaprof.recording import recorder
+from xlaprof.recording import recorder, stacks
 from xlaprof.recording.stacks import RawFrame, is_library
 
 from . import hints, process
 from .breaks import user_name
 from .guards import Guard, subject
 from .handed_over import in_the_functions_terms
-from .record import Broke, Compiled, Recompiles, parse
+from .record import Broke, Captured, Compiled, Recompiles, parse
 
 #: functions remembered, by their number; and versions whose objects are
 _KNOWN = 4_096
+_FORGOTTEN = "reset", "what was compiled", "kept", "forgotten"  # kind, subject, old and new of a guard
 
 
 class _Function(NamedTuple):
@@ -48,6 +49,10 @@ class Emitter:
         self._objects: dict[int, set[int]] = {}  # id of a method's code -> ids of the objects it was compiled for
         self._shapes: dict[tuple[str, str], str] = {}  # (frame, tensor) -> the shape that came last
         self._last: dict[str, events.Guard] = {}  # compile id -> the guard to blame
+        self._captured: dict[str, str] = {}  # compile id -> a hash of the graph that it captured
+        self._resets = self._reset_at = 0  # how often Dynamo forgot all that it had compiled; Stack id of the last line
+        self._graphs: dict[tuple[_Function, str], int] = {}  # function and graph -> resets before it was first compiled
+        self._missed: events.Recompile | None = None  # of the version that is being compiled, since a reset
 
     def take(self, metadata: dict[str, Any], payload: Any) -> None:
         """Emit the events of one record of the trace, if it has any."""
@@ -59,8 +64,17 @@ class Emitter:
             self._broke(found)
         elif isinstance(found, Recompiles):
             self._recompiles(found)
+        elif isinstance(found, Captured):
+            _bound(self._captured)[found.compile] = found.text
         elif isinstance(found, Compiled):
             self._compiled(found)
+
+    def on_reset(self) -> None:
+        """Dynamo is about to forget all that it has compiled. Its numbers of frames begin again."""
+        self._resets += 1
+        self._reset_at = self._rec.stack(stacks.user_frames())
+        for table in (self._functions, self._objects, self._shapes, self._last, self._captured):
+            table.clear()
 
     # -- a compilation begins
 
@@ -139,19 +153,21 @@ class Emitter:
         failed = [self._guard(frame, function, guard) for guard in guards]
         if failed:
             _bound(self._last)[found.compile] = failed[0]
-        self.recompiles += 1
-        rec.emit(
-            events.Recompile(
-                t=perf_counter_ns(),
-                compile=found.compile,
-                against=against,
-                guards=failed,
-                versions=len(found.reasons),
-                fresh=fresh,
-                dynamic=process.dynamic(),
-                **self._where(function),
-            )
+        event = events.Recompile(
+            t=perf_counter_ns(),
+            compile=found.compile,
+            against=against,
+            guards=failed,
+            versions=len(found.reasons),
+            fresh=fresh,
+            dynamic=process.dynamic(),
+            **self._where(function),
         )
+        self.recompiles += 1
+        if self._resets:  # the graph will tell whether it was compiled before that
+            self._missed = event
+        else:
+            rec.emit(event)
 
     def _guard(self, frame: str, function: _Function, guard: Guard) -> events.Guard:
         """A guard as an event; where a version takes every size, the shape before is the one that came last."""
@@ -190,12 +206,31 @@ class Emitter:
         self.compiles += 1
         self.seconds += event.dur / 1e9
         t = min(max(start, now - 10 * event.dur - 1_000_000_000), now)
+        if again := self._again(replace(event, t=t), function, where):
+            rec.emit(again)
         rec.emit(replace(event, t=t, backend=rec.text(backend), **where))
         if done.limit:
             guard = self._last.get(event.compile)
             rec.emit(
                 events.DynamoLimit(now, event.compile, limit=done.limit, value=done.limit_value, guard=guard, **where)
             )
+
+    def _again(
+        self, event: events.DynamoCompile, function: _Function, where: dict[str, int]
+    ) -> events.Recompile | None:
+        """The recompilation that this was: for a guard, or because a reset made Dynamo forget the same graph."""
+        if event.backward:
+            return None
+        missed, self._missed = self._missed, None
+        if missed is not None and missed.compile != event.compile:
+            self._rec.emit(missed)  # what it was compiled for failed
+            missed = None
+        text = self._captured.pop(event.compile, "")
+        if not text or _bound(self._graphs).setdefault((function, text), self._resets) == self._resets:
+            return missed
+        self.recompiles += missed is None
+        again = missed or events.Recompile(t=event.t, compile=event.compile, **where)  # type: ignore[arg-type]
+        return replace(again, guards=[events.Guard(*_FORGOTTEN, stack=self._reset_at), *again.guards])
 
     def _where(self, function: _Function) -> dict[str, int]:
         """The fields that compilations have in common."""

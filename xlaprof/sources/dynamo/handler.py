@@ -8,7 +8,9 @@ taken: threads compile side by side, and a fork may come at any time.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
+import sys
 from time import perf_counter_ns
 from typing import Any
 
@@ -31,6 +33,7 @@ class Handler(logging.Handler):
         self._was_disabled = self._over = False
         self._failures = 0
         self._failure = ""
+        self._reset: Any = None  # Dynamo's function, watched
 
     def createLock(self) -> None:
         """None is needed: events are appended, and what is remembered is only looked up."""
@@ -54,6 +57,8 @@ class Handler(logging.Handler):
             self._was_disabled = True
             logger.disabled = False
         self._register_callbacks()
+        if self._reset is None:
+            self._watch_resets()
 
     def detach(self) -> None:
         """Leave nothing behind, for good; note in the log how much could not be understood."""
@@ -63,6 +68,9 @@ class Handler(logging.Handler):
         if self._was_disabled:
             logger.disabled = True
             self._was_disabled = False
+        dynamo: Any = sys.modules.get("torch._dynamo")
+        if self._reset is not None and dynamo.reset is self._reset:
+            dynamo.reset = self._reset.__wrapped__
         callbacks = _callbacks()
         if callbacks is not None:
             for called, mine in ((callbacks.start_callbacks, self._on_start), (callbacks.end_callbacks, self._on_end)):
@@ -80,6 +88,24 @@ class Handler(logging.Handler):
             callbacks.register_start_callback(self._on_start)
         if self._on_end not in callbacks.end_callbacks:
             callbacks.register_end_callback(self._on_end)
+
+    def _watch_resets(self) -> None:
+        """Have ``torch._dynamo.reset``, which writes no record, say that it is called."""
+        dynamo: Any = sys.modules.get("torch._dynamo")
+        reset = getattr(dynamo, "reset", None)
+        if reset is None:
+            return
+
+        @functools.wraps(reset)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            try:
+                if recorder.active is self._rec:
+                    self._emitter.on_reset()
+            except Exception as error:
+                self._fail(error)
+            return reset(*args, **kwargs)
+
+        self._reset = dynamo.reset = watched
 
     # -- what Dynamo calls
 

@@ -41,7 +41,14 @@ class Compiled(NamedTuple):
     limit_value: int
 
 
-Parsed = Broke | Recompiles | Compiled
+class Captured(NamedTuple):
+    """The graph that an attempt captured."""
+
+    compile: str
+    text: str  # a hash of its text, which has its operations, sizes and constants
+
+
+Parsed = Broke | Recompiles | Compiled | Captured
 
 _CACHE = "inductor_fx_local_cache"
 _LIMIT = re.compile(r"exceeding the (\w*recompile_limit) .*?set to (\d+)", re.DOTALL)
@@ -59,6 +66,8 @@ def parse(metadata: Any, payload: Any) -> Parsed | None:
         if name == "recompile_reasons" and isinstance(payload, str):
             return Recompiles(compile_id(metadata), tuple(map(parse_reason, _reasons(payload))))
         return None
+    if "dynamo_output_graph" in metadata:
+        return Captured(compile_id(metadata), _text(metadata, "has_payload"))
     for key in ("compilation_metrics", "bwd_compilation_metrics"):
         metrics = metadata.get(key)
         if isinstance(metrics, dict):
