@@ -81,6 +81,31 @@ def test_a_few_training_steps_in_one_graph_lack_a_barrier_and_what_is_read_after
     assert finding.cost_s == pytest.approx(1.5)  # what a graph of a fifth of the operations takes to compile remains
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_waits_for_the_graph_of_all_turns_is_a_part_of_the_missing_barrier(inside: bool) -> None:
+    """Listeners end a season: one ends the graph, one reads the score. A read in the turns has a cost of its own."""
+    story = Story()
+    step = story.line(41, "optimizer.step()", func="season", loops=(38,))
+    barrier = story.line(12, "torch_xla.sync()", func="Flush.on_end", outer=(45,), loops=(0, 44))
+    score = story.line(19, "self.scores.append(score.item())", func="Score.on_end", outer=(45,), loops=(0, 44))
+    if inside:
+        score = story.line(40, "scores.append(score.item())", func="season", loops=(38,))
+    for _ in range(9):
+        story.trace(20)
+        story.barrier(
+            barrier, 60, compile=2000, ops=900, loops=6, loop=step, loop_ops=140, loop_shared=True, turns=(6,),
+            loop_trains=True,
+        )  # fmt: skip
+        story.read(score)
+    story.finish()
+    found = {finding.kind: finding for finding in story.findings()}
+    missing = found["missing_barrier"]
+    assert [part.place.line for part in missing.parts] == [] if inside else [19]
+    assert ("transfer" in found) is inside
+    assert missing.cost_s - sum(part.cost_s for part in missing.parts) == pytest.approx(1.057, rel=0.01)
+    assert inside or missing.parts[0].cost_s > 0.1
+
+
 def test_a_barrier_at_every_fifth_turn_of_its_loop_is_meant_so() -> None:
     assert epochs_of_five_steps(58).findings("missing_barrier") == []
 

@@ -8,8 +8,10 @@ from functools import cache
 
 import msgspec
 
+from xlaprof.analysis.evidence.counted import ReadEvents
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
+from xlaprof.analysis.evidence.looping import head, unbarred
 from xlaprof.analysis.model import Finding
 from xlaprof.text.quantities import duration
 
@@ -65,25 +67,31 @@ def find(facts: Facts) -> tuple[Finding, ...]:
 
 
 def _of_one_cause(facts: Facts, found: list[Finding]) -> list[Finding]:
-    """A line's read, and the recompile that the value makes, are one finding: of the recompile, with a part."""
-    for made in [one for one in found if one.kind == "recompile"]:
-        reads = [one for one in found if _is_one_mistake(made, one)]
-        if reads:
+    """A read is a part of what makes it dear: of the recompile that its value makes at the same line, or of the missing
+    barrier whose graph, of all turns of a loop, it waits for."""
+    for made in [one for one in found if one.kind in ("recompile", "missing_barrier")]:
+        belongs = _makes if made.kind == "recompile" else _waits_for_all_turns
+        if reads := [one for one in found if one.kind in _READ and belongs(facts, made, one)]:
             parts = [msgspec.structs.replace(one, advice=made.advice, remedy=made.remedy) for one in reads]
             found = [one for one in found if one not in reads]
             found[found.index(made)] = facts.joined(made, parts)
     return found
 
 
-def _is_one_mistake(made: Finding, read: Finding) -> bool:
+def _makes(_: Facts, made: Finding, read: Finding) -> bool:
     """Whether a line reads a value from the device that becomes a part of the graph."""
-    return (
-        read.kind in _READ
-        and (made.place.file, made.place.line, made.place.library)
-        == (read.place.file, read.place.line, read.place.library)
-        and made.change is not None
-        and made.change.what in _OF_VALUES
-    )
+    same = made.place.file == read.place.file and made.place.line == read.place.line
+    change = made.change
+    return same and made.place.library == read.place.library and change is not None and change.what in _OF_VALUES
+
+
+def _waits_for_all_turns(facts: Facts, _: Finding, read: Finding) -> bool:
+    """Whether it is reached outside the loop that lacks a barrier, once for each graph of it at most."""
+    loop = unbarred(facts)
+    if loop is None or not loop.loop.line or not isinstance(read.counted, ReadEvents):
+        return False
+    around = {head(one) for stack in read.counted.stacks for one in facts.names.loops(stack)}
+    return head(loop.loop) not in around and read.count <= facts.run.sites[loop.stack].executed
 
 
 def _within_cost(finding: Finding) -> Finding:
