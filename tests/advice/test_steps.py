@@ -347,6 +347,12 @@ IDLE = [
         lambda story, line: story.data(0.1, line),
     ),
     Idle(
+        "a loader that begins anew",
+        once_in(6, lambda story, line: story.data(60, line)),
+        "Let the loader go on from pass to pass",
+        once_in(6, lambda story, line: story.data(0.1, line)),
+    ),
+    Idle(
         "a generator of batches",
         lambda story, line: story.seen(25, "data", line),
         "Make it from tensors at once",

@@ -103,3 +103,19 @@ def test_one_long_pause_is_no_habit() -> None:
     with story.scope("checkpoint"):
         story.spend(400)
     assert clean(story=story).findings() == []
+
+
+def test_a_wait_at_the_begin_of_each_epoch_counts_beside_a_compile_too() -> None:
+    """Every other epoch the model grows and is compiled again: its loader begins as slowly."""
+    story = Story()
+    barrier, loader = story.line(64, "torch_xla.sync()"), story.line(61, "for x, y in loader:")
+    for epoch in range(12):
+        for batch in range(100):
+            story.data(0.1 if batch else 14, loader)
+            with story.step():
+                story.trace(1)
+                story.barrier(barrier, 1, graph=f"stage {epoch // 2}", compile=400)
+    found = {finding.operation: finding for finding in story.findings()}
+    assert found["data wait"].place.line == 61
+    assert found["data wait"].cost_s > 10 * 0.010
+    assert "from pass to pass" in found["data wait"].advice

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from story import MS
+from story import MS, Story
 
 from xlaprof import events as ev
 from xlaprof.log import read as read_log
@@ -110,6 +110,21 @@ def test_steps_are_inferred_from_the_barrier_of_the_loop(tmp_path: Path) -> None
     read = profile(export(events, tmp_path)).overview()
     assert read.step_median == pytest.approx(8)
     agrees(events, tmp_path / "again")
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_an_export_has_the_steps_of_the_report(trains: bool, tmp_path: Path) -> None:
+    """A barrier in a loop over buffers is reached most often, and ends no step."""
+    story = Story()
+    inner = story.line(16, "xm.mark_step()", func="decay", outer=(29,), loops=(14, 22), call="decay(buffers)")
+    end = story.line(28, "xm.mark_step()", func="main", loops=(22,))
+    for _ in range(20):
+        for number in range(4):
+            story.barrier(inner, 0.02, f"buffer {number}", 5, ops=3)
+        story.trace(2)
+        story.barrier(end, 5, "step", ops=90, trains=trains)
+    story.finish()
+    assert export(story.events, tmp_path).steps == story.report().steps[0].count == 20
 
 
 def test_steps_told_by_their_sums(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -91,10 +90,6 @@ class Timeline:
         self.others = 0  # further recordings in the same log
         self.implausible = 0  # events left out for their time
         self._steps: list[StepSpan] = []
-        #: whether it trains, and stack -> ends, of barriers that executed something
-        self._barriers: dict[tuple[bool, int], list[int]] = {}
-        self._first_starts: dict[tuple[bool, int], int] = {}  # the same -> end of the barrier before its first
-        self._last_barrier = 0
         self._executions: dict[int, list[Execution]] = defaultdict(list)
         self._summed: list[tuple[int, int, int, int]] = []  # start and end of a summed step, busy ns, executions
 
@@ -111,7 +106,7 @@ class Timeline:
             ev.Step: self._step,
             ev.StepDigest: self._digest,
             ev.Execute: self._execute,
-            ev.Barrier: self._barrier,
+            ev.Barrier: lambda e: add["tracing"].add(e.t, e.tracing),
             ev.Compile: lambda e: add["compile"].add(e.t, e.dur),
             ev.TransferFromDevice: self._read,
             ev.TransferToDevice: lambda e: add["transfer to device"].add(e.t, e.dur),
@@ -184,19 +179,6 @@ class Timeline:
         self.series["transfer from device"].add(event.t, event.dur)
         self.series["transfer wait"].add(event.t, event.wait)
 
-    def _barrier(self, event: ev.Barrier) -> None:
-        self.series["tracing"].add(event.t, event.tracing)
-        if event.trigger == "read":
-            return
-        end = event.t + event.dur
-        if event.execution:
-            which = event.trains, event.stack
-            if which not in self._barriers:
-                self._barriers[which] = []
-                self._first_starts[which] = self._last_barrier
-            self._barriers[which].append(end)
-        self._last_barrier = end
-
     def _digest(self, event: ev.StepDigest) -> None:
         """A step recorded as sums: they become series at its start, so that scalars count them."""
         notes: Notes = {"summed": "steady step, recorded as sums"}
@@ -224,16 +206,11 @@ class Timeline:
         header = self.header
         return max(t - header.mono_ns + header.unix_ns, 0) if header is not None else t - self.base
 
-    def steps(self) -> list[StepSpan]:
-        """All steps by start. Without ``StepTrace`` in the program: the stretches between visits of the barrier that is
-        reached most often, which is the one of the loop, of those whose graphs train if any does."""
+    def steps(self, inferred: Sequence[tuple[int, int]] = ()) -> list[StepSpan]:
+        """All steps by start; without ``StepTrace`` in the program those that the analysis ``inferred``."""
         if self._steps:
             return sorted(self._steps, key=lambda s: (s.start, -s.end))
-        if not self._barriers:
-            return []
-        which, ends = max(self._barriers.items(), key=lambda item: (item[0][0], len(item[1])))
-        borders = [self._first_starts[which] or self.base, *ends]
-        return [StepSpan(INFERRED, i, a, b, tid=0) for i, (a, b) in enumerate(pairwise(borders))]
+        return [StepSpan(INFERRED, i, start, end, tid=0) for i, (start, end) in enumerate(inferred)]
 
     def devices(self) -> list[int]:
         """Numbers of the devices that ran anything."""

@@ -64,7 +64,8 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     own = activity.own_tallies
     total = sum(tally.habit_total - min(tally.recorded, tally.habit_total) for tally in own)
     total -= min(total, _inside_statements(facts, activity))
-    if total < _SHARE * window or total < _WORTH_NS:
+    whole = activity.total if activity.kind == host.DATA else total  # measured beside a compile, too
+    if whole < _SHARE * window or whole < _WORTH_NS:
         return False
     if _recorded_instead(facts, activity, total):
         return False
@@ -190,10 +191,17 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
         loop = activity.line if activity.line.line else _longest_pause(facts, host.DATA)
         place = loop if not place.line or _is_recorded(activity) else place
         loader = any(cause == host.DATA for _, cause in facts.run.pauses)  # else the program's own generator
-        ahead = "Make it from tensors at once instead of item by item, or ahead, in the workers of a DataLoader."
+        advice = "Make it from tensors at once instead of item by item, or ahead, in the workers of a DataLoader."
+        if loader and activity.rhythm.every > 1:  # a wait at the begin of each pass: more workers would take longer
+            advice = (
+                "Let the loader go on from pass to pass (one iterator over all epochs, workers that stay), so that it "
+                "loads while the last batches train."
+            )
+        elif loader:
+            advice = f"Load ahead: {facts.words.load_ahead}, or cheaper per-sample work."
         return (
             f"waits for its next batch{_made_at(place, loop)}",
-            f"Load ahead: {facts.words.load_ahead}, or cheaper per-sample work." if loader else ahead,
+            advice,
             place,
             "data wait",
         )

@@ -77,6 +77,7 @@ class Totals(ReadsAndFallbacks):
         self.kept: ev.Kept | None = None  # their retainer
         self.main_barrier: Site | None = None  # the barrier that ends a step
         self.trains = False  # graphs train
+        self.inferred: list[tuple[int, int]] | None = None  # begins and ends of all such steps, if somebody asks
         self.inner = 0  # visits of others that may end a step since its last one
         self.main_stack = 0
         self.main_ops = 0  # operations of the graph that ended the last step
@@ -317,15 +318,23 @@ class Totals(ReadsAndFallbacks):
             if site.ends == 2:
                 tally.add(0, site.end - site.start)
                 self.window.add_step(INFERRED, 0, site.start, site.end, first=True, named=False)
+                self._tell_step(site.start, site.end)
             self.main_barrier, self.main_stack, self.main_ops = site, stack, event.ops
             self.step_num = tally.count
             tally.add(self.step_num, end - site.end)
             self.steps_ended = self.step_num + 1  # without pieces of steps that were taken for steps
             self.window.add_step(INFERRED, self.step_num, site.end, end, first=False, named=False)
+            self._tell_step(site.end, end)
             self.now = ("running", end)
         site.end = end
 
+    def _tell_step(self, start: int, end: int) -> None:
+        if self.inferred is not None:
+            self.inferred.append((start, end))
+
     def _forget_steps(self) -> None:
+        if self.inferred is not None:
+            self.inferred.clear()
         self.steps.pop(INFERRED, None)
         self.window.open_steps.clear()
 

@@ -50,13 +50,14 @@ def export(job: Job) -> Written:
     host = Plane(_HOST, HOST_PLANE)
     lanes = HostLanes(host, timeline.names)
     analysis = Run()
+    analysis.inferred = []
     for event in events if first is None else chain([first], events):
         if timeline.feed(event):
             lanes.feed(event)
             analysis.feed(event)
     if timeline.last - timeline.base >= LONGEST_NS:
         raise UserError(f"{job.source} spans {(timeline.last - timeline.base) / 86400e9:.0f} days: XPlane ends at 106")
-    steps = timeline.steps()
+    steps = timeline.steps(analysis.inferred)
     main = main_steps(steps)
     lanes.steps(steps, main)
     lanes.finish()
