@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import xlaprof
-from tests.advice import test_fallbacks, test_reads, test_recompiles, test_replacements, test_steps
+from tests.advice import test_fallbacks, test_reads, test_recompiles, test_replacements, test_sizes, test_steps
 from tests.sources import test_dynamo_advice, test_dynamo_break_advice
 
 PACKAGE = Path(xlaprof.__file__).parent
@@ -105,6 +105,7 @@ def taken() -> Iterator[str]:
         test_reads.READS,
         test_fallbacks.FALLBACKS,
         test_recompiles.CASES,
+        test_sizes.CASES,
         test_steps.BARRIERS,
         test_steps.GROWING,
         test_steps.IDLE,

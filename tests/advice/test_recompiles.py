@@ -122,7 +122,11 @@ CASES = [
         grows(static=True),
     ),
     Case(
-        "an argument", "recompile", steps(picks, (2, 3, 4) * 4), "Keep the argument constant", steps(picks, (4,) * 12)
+        "an argument",
+        "recompile",
+        steps(picks, (2, 3, 4) * 4),
+        "Take the largest size each time",
+        steps(picks, (4,) * 12),
     ),
     Case(
         "a number that is special",

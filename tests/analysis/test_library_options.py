@@ -37,7 +37,7 @@ def test_whose_loop_it_is_is_said() -> None:
         ("transfer", ("transformers/trainer.py", "Trainer._run_epoch", "torch.isnan(x)"), "", "logging_nan_inf_filter"),
         ("transfer", ("transformers/trainer.py", "Trainer.evaluation_loop", "x.cpu()"), "", "eval_accumulation_steps"),
         ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "drop_last=True", "dataloader_drop_last"),
-        ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "Pad it.", "pad_to_multiple_of"),
+        ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "Pad it.", "max_length"),
         ("transfer", ("transformers/masking_utils.py", "_ignore_causal_mask_sdpa", ""), "", '"eager"'),
         (
             "transfer",
@@ -101,7 +101,7 @@ def test_a_cache_that_grows_with_every_token_is_replaced_by_a_static_one() -> No
 
 def test_padding_goes_to_the_multiple_that_joins_the_sizes_seen() -> None:
     there = place(("transformers/trainer.py", "Trainer._run_epoch", ""))
-    assert "pad_to_multiple_of=24" in advise("recompile", there, "", "pad it to 19.", largest=19).advice
+    assert "with max_length=19" in advise("recompile", there, "", "pad it to 19.", largest=19).advice
 
 
 def test_a_loop_of_the_users_may_as_well_be_what_repeats_a_line() -> None:

@@ -39,6 +39,16 @@ def test_every_size_is_told_with_its_count_at_the_line_that_brought_the_tensor()
     assert "torch.nn.functional.pad(ids, (0, size - ids.shape[1]))" in finding.remedy
 
 
+def test_the_largest_of_a_few_batches_is_not_told_as_the_largest_there_is() -> None:
+    """Where most sizes came once, and the largest was not the first, what comes next may be larger."""
+    (finding,) = sizes([33, 40, 38, 36, 26, 62]).findings("recompile")
+    assert "pad to the most that the data and the model (its positions) allow" in finding.advice
+    assert "in place of 62, and never beyond it" in finding.advice
+    for known in ([62, 40, 38, 36, 33, 26], [33, 40, 38, 62, 36] * 2):
+        (finding,) = sizes(known).findings("recompile")
+        assert "allow" not in finding.advice, known
+
+
 def test_a_few_sizes_that_come_back_often_are_padding_on_purpose() -> None:
     for few in ([16, 8, 32], [10, 30, 20], [4, 2, 8], [24, 48]):
         shuffled = [*few, *few[::-1]] * 4

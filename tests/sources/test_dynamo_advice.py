@@ -16,6 +16,7 @@ import torch
 import torch._dynamo
 from torch._dynamo.decorators import mark_unbacked
 
+from tests.sources.needed_numbers import cutting
 from tests.sources.observed import Observed, observing
 from xlaprof.events import DynamoCompile
 
@@ -371,6 +372,9 @@ RECOMPILATIONS = [
         " instead of a Python number, where the code only computes with it; else",
         counted_in_a_buffer,
     ),
+    Case("attribute of a branch", cutting("condition"), "Compute both branches in each call", cutting("mask")),
+    Case("attribute of a slice", cutting("slice"), "Take the largest slice in each call", cutting("mask")),
+    Case("attribute of a loop", cutting("loop"), "Run the largest number of passes in each call", cutting("passes")),
     Case("learning rate", scheduled(0.1), "lr=torch.tensor(0.1)", scheduled(torch.tensor(0.1))),
     Case(
         "name",

@@ -68,6 +68,19 @@ def _on_their_own(diff: GraphDiff) -> Iterator[Difference]:
             yield one
 
 
+def along(event: Compile) -> tuple[Change, ...]:
+    """What goes with a size that differs: arguments of the forward pass, and operations that work along its dimension.
+
+    An argument may follow from the tensor's shape, or be the number that the shape follows from.
+    """
+    diff = event.diff
+    if diff is None or not any(one.kind == "shape" for one in (*diff.inputs, *diff.differences)):
+        return ()
+    numbers = (one for one in diff.differences if one.kind == "argument" and not _part_of_training(one.came))
+    operations = (Change("along", "", "", one.name, one.stack) for one in diff.along)
+    return (*(_plain(diff, one) for one in numbers), *operations)
+
+
 def _part(change: Change, program: int, one: Difference | None = None) -> Part:
     block = one.block if one is not None and change.role in ("", "state") else None
     if change.role == "loop" and change.condition:  # one choice for each pass: what differs is some other sequence

@@ -104,6 +104,8 @@ class GraphDiff(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     loop: Loop | None = None  # a loop with more or fewer iterations
     hyperparameters: List[tuple[String, float]] = []  # of the optimizer that recorded the trace's first new operation
     left: Difference | None = None  # of a graph that none was compared with: where its trace left the known traces
+    #: operations of the forward pass that work along a dimension of another size: it ends there, or is named there
+    along: List[Operation] = []
     captured: bool = False  # torch.compile captured one graph for both: what it takes as it comes differs
 
 

@@ -265,6 +265,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         texts.takes_number(place.acting.code, guard.subject),
         _together(recompiles),
         sum(record.another for record, _ in compiled),
+        texts.needed_for(place.acting.code, guard.subject),
         texts.is_handed_over(facts.names.place(first.event.stack).acting.code, guard.subject),
     )
     changes = {(one.subject, one.old, one.new) for _, one in compiled}

@@ -50,8 +50,16 @@ class Case(NamedTuple):
     function: str = ""  # of PyTorch's, whose argument it is on the line, which computes nothing else with it
     others: tuple[str, ...] = ()  # inputs whose size changed with it
     objects: int = 0  # of the guards that failed for another object of the class than the one compiled for
+    need: str = ""  # what the line needs an object's number for, a key of _NEEDS
     handed_over: bool = True  # the call names the input; else it passes an expression
 
+
+#: what to do where a line needs a number as such, and what the line does with it
+_NEEDS = {
+    "condition": ("Compute both branches in each call and choose with torch.where", "branches on it"),
+    "loop": ("Run the largest number of passes in each call and drop with torch.where what is beyond", "loops by it"),
+    "slice": ("Take the largest slice in each call and mask with torch.where what is beyond", "slices by it"),
+}
 
 # -- advice that depends on more than the kind
 
@@ -136,8 +144,14 @@ def _advise_value(guard: Guard, case: Case) -> str:
             f"Give the objects of the class one {name.rpartition('.')[2]}, or few; or let the limit hold a version for "
             "each of them, which then serves it for good."
         )
+    buffer = " (a buffer, if it is a module's)" if "." in name else ""
+    if not _is_argument(guard) and case.need:
+        instead, does = _NEEDS[case.need]
+        return (
+            f"{instead}, with {name} in a tensor{buffer}; or let it take few values: the line {does}, which needs a "
+            f"number, and {each}"
+        )
     if not _is_argument(guard):
-        buffer = " (a buffer, if it is a module's)" if "." in name else ""
         return (
             f"Keep {name} in a tensor{buffer} instead of a Python number, where the code only computes with it; else "
             f"keep it constant: {each}"
@@ -187,6 +201,24 @@ def takes_number(code: str, name: str) -> str:
     function = found.pop() if len(found) == 1 and passed == len(uses) else ""
     root, _, method = function.rpartition(".")
     return method if root in _PYTORCH else ""
+
+
+def needed_for(code: str, name: str) -> str:
+    """What a line needs the number ``name`` for, under whatever path it has there, that a tensor cannot be: a key of
+    ``_NEEDS``; "": nothing of these."""
+    tree = parsed(code)
+    for node in ast.walk(tree) if tree is not None else ():
+        parts: list[tuple[str, ast.expr | None]] = []
+        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+            parts = [("condition", node.test)]
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            parts = [("loop", node.iter)]
+        elif isinstance(node, ast.Slice):
+            parts = [("slice", node.lower), ("slice", node.upper)]
+        for need, part in parts:
+            if part is not None and name.rpartition(".")[2] in re.findall(r"\w+", ast.unparse(part)):
+                return need
+    return ""
 
 
 def _is_argument(guard: Guard) -> bool:

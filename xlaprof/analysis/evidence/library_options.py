@@ -21,12 +21,11 @@ class _Option(NamedTuple):
     library: str  # the package's name; empty: any
     function: str  # regular expression, found in "file: qualified name: code" of a library's line on the way
     kinds: str  # of findings, separated by blanks
-    advice: str  # {advice}: the finding's own; {multiple}: "=24", where padding goes to a size
+    advice: str  # {advice}: the finding's own; {largest}: "=24", where padding goes to a size
     says: str = ""  # regular expression, found in the finding's own cause, advice or line; empty: any
     remedy: str = ""  # code; {barrier_code}: in the framework's words
 
 
-_MULTIPLE = 8  # sizes are padded to multiples of it
 _TRAINER = r"trainer.py: Trainer\."
 
 _DECODE = """\
@@ -101,7 +100,9 @@ _OPTIONS = (
         _TRAINER,
         "recompile",
         "{advice} Do that in the collate function that data_collator= gives to the Trainer: where it pads to the "
-        "longest of its rows, let it pad to that size; a collator of transformers takes pad_to_multiple_of{multiple}.",
+        "longest of its rows, let it pad to that size, and no further than the model has positions; a collator of "
+        'transformers takes padding="max_length" with max_length{largest} (one that only takes pad_to_multiple_of: '
+        "that size).",
         r"[Pp]ad ",
     ),
     _Option(
@@ -265,8 +266,7 @@ def advise(
     option = _option(kind, place, "\n".join((cause, advice, *(line.code for line in place.library))))
     if option is not None:
         remedy = option.remedy.format(barrier_code=words.barrier_code)
-        multiple = f"={-(-largest // _MULTIPLE) * _MULTIPLE}" if largest else ""
-        text = option.advice.format(words=words, advice=advice, multiple=multiple)
+        text = option.advice.format(words=words, advice=advice, largest=f"={largest}" if largest else "")
         return Said(cause, text, remedy, is_option=True)
     return Said(cause, advice)
 

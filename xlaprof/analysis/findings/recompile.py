@@ -15,9 +15,10 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.recompiles.advice import advise
+from xlaprof.analysis.recompiles.along import passes
 from xlaprof.analysis.recompiles.explanation import explanation
 from xlaprof.analysis.recompiles.extra import comes_back, groups
-from xlaprof.analysis.recompiles.group import Extra, Group, of_batch, values
+from xlaprof.analysis.recompiles.group import Extra, Group, of_batch, same_number, values
 from xlaprof.analysis.recompiles.varying import made_by, varying
 from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.whatif import replay
@@ -128,9 +129,10 @@ def _also(facts: Facts, group: Group) -> Iterator[Place]:
     yield made_by(facts, change)
     yield from map(facts.names.place, (change.condition, change.made, change.stack, change.expected))
     yield from (one.place for one in varying(facts, group))
+    if group.sort in ("argument", "scalar"):
+        yield from (facts.names.place(one.stack) for one in same_number(facts, group))
     if of_batch(change):  # and loops over it
-        parts = (part.change for extra in group.extras for part in extra.record.parts)
-        yield from (facts.names.place(part.made) for part in parts if part.role == "loop")
+        yield from passes(facts, group)
 
 
 KIND = Kind(

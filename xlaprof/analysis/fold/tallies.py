@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from xlaprof.analysis.diagnosis import Part, parts
+from xlaprof.analysis.diagnosis import Part, along, parts
 from xlaprof.analysis.sums import Tally
 from xlaprof.analysis.timeline.rhythm import Rhythm
-from xlaprof.events import Barrier, Compile, GraphDiff
+from xlaprof.events import Barrier, Change, Compile, GraphDiff
 
 from .distribution import Distribution
 from .series import Series
@@ -116,6 +116,7 @@ class CompileRecord(Compile, frozen=True):
     before: tuple[int, ...] = ()  # programs compiled at this barrier before (the last few)
     is_first: bool = False  # of its work: it was compared with none
     parts: tuple[Part, ...] = ()  # all that differs by itself from the graph before, what the others follow from first
+    along: tuple[Change, ...] = ()  # what goes with a size that differs: numbers, and operations along its dimension
 
     @classmethod
     def of(cls, event: Compile, site: Site, step: int) -> CompileRecord:
@@ -124,7 +125,14 @@ class CompileRecord(Compile, frozen=True):
         own = {name: getattr(event, name) for name in Compile.__struct_fields__}
         own |= {"change": found[0].change if found else None, "diff": None, "turns": ()}
         return cls(
-            **own, nth=site.compiles, visits=site.visits, step=step, before=site.programs, is_first=first, parts=found
+            **own,
+            nth=site.compiles,
+            visits=site.visits,
+            step=step,
+            before=site.programs,
+            is_first=first,
+            parts=found,
+            along=along(event),
         )
 
 

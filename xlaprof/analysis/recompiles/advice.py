@@ -8,23 +8,19 @@ from typing import NamedTuple
 
 from xlaprof.analysis.evidence import library_options, padding
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.reading import SCALAR
 from xlaprof.analysis.model import Buckets
 from xlaprof.analysis.places import short
+from xlaprof.analysis.recompiles import along, arguments
 from xlaprof.analysis.recompiles.explanation import plain_advice
-from xlaprof.analysis.recompiles.group import Group, special_too, window_of
+from xlaprof.analysis.recompiles.group import Group, special_too
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.varying import Size, last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import (
-    Slice,
     expression,
-    index_of,
     is_index,
     is_of_moved_number,
     moved_as,
     quoted,
-    roll_of,
-    slice_of,
     variable,
 )
 from xlaprof.analysis.whatif import barriers
@@ -55,19 +51,8 @@ def advise(facts: Facts, group: Group) -> Advice:
     if group.sort == "scalar" and change.role != "shared":
         advice = _scalar(words, group)
         return advice._replace(text=" ".join((advice.text, *_others(facts, group))))
-    if group.sort == "argument":
-        bounds = window_of(group)
-        if bounds is not None and bounds.old != bounds.new:
-            return Advice(
-                "Let the slice have one length: crop before the tensor is brought to the device, where sizes cost no "
-                "graphs, and bring it to one size there; or mask what lies outside."
-            )
-        if (window := slice_of(group.place.code, change)) is not None:
-            return _window(words, window)
-        if (index := index_of(group.place.code, change)) is not None:
-            return _position(words, index, is_read=_is_read(facts, group))
-        if change.subject == "shifts of aten::roll":
-            return _rolled(words, roll_of(group.place.code, change))
+    if group.sort == "argument" and not change.role:
+        return Advice(*arguments.advise(facts, group))
     if change.role == "barrier" and not barriers.without(facts.run, [change.stack]).pays(group.cost_s):
         return Advice("Let every step have this barrier: without it there would be more graphs, or larger ones.")
     if group.sort == "operation" and change.name and not change.role:
@@ -136,60 +121,6 @@ def _others(facts: Facts, group: Group) -> Iterator[str]:
     yield from dict.fromkeys(one.advice for one in options if one.is_option)
 
 
-def _window(words: Vocabulary, window: Slice) -> Advice:
-    tensor, axis, start, end, value = window
-    positions = f"positions = {words.arrays}.arange({start}, {end}).to({tensor}.device)  # made on the host"
-    if value:
-        use, verb = f"{tensor}.index_copy_({axis}, positions, {value})", "Write with index_copy_ at"
-    else:
-        use, verb = f"{tensor}.index_select({axis}, positions)", "Read with index_select at"
-    return Advice(
-        f"{verb} positions that a tensor holds: the bounds of a slice are constants of the graph, and the elements of "
-        "a tensor from the host are not.",
-        f"{positions}\n{use}",
-    )
-
-
-def _is_read(facts: Facts, group: Group) -> bool:
-    """Whether the line reads numbers from the device: its index is a tensor there."""
-    return any(
-        facts.names.text(op) == SCALAR
-        and (place := facts.names.place(stack)).line == group.place.line
-        and place.file == group.place.file
-        for stack, op in facts.run.reads
-    )
-
-
-def _position(words: Vocabulary, index: Slice, *, is_read: bool) -> Advice:
-    tensor, axis, at, _, value = index
-    position = f"{at}.reshape(1)" if is_read else f"{words.arrays}.tensor([{at}]).to({tensor}.device)"
-    if value:
-        use, verb = f"{tensor}.index_copy_({axis}, position, {value}.unsqueeze({axis}))", "Write with index_copy_ at"
-    else:
-        use, verb = f"{tensor}.index_select({axis}, position).squeeze({axis})", "Read with index_select at"
-    return Advice(
-        f"{verb} a position that a tensor of one element holds: an index that is a number, or a tensor of no "
-        "dimensions, is a constant of the graph, and the elements of a tensor are not.",
-        f"position = {position}\n{use}",
-    )
-
-
-def _rolled(words: Vocabulary, roll: Slice | None) -> Advice:
-    text = (
-        "Roll on the host, before the tensor is brought to the device; or gather at positions that a tensor holds: the "
-        "shift is a constant of the graph, and the elements of a tensor from the host are not."
-    )
-    if roll is None:
-        return Advice(text)
-    tensor, axis, shift, *_ = roll
-    size = f"{tensor}.shape[{axis}]"
-    return Advice(
-        text,
-        f"positions = (({words.arrays}.arange({size}) - {shift}) % {size}).to({tensor}.device)  # made on the host\n"
-        f"{tensor}.index_select({axis}, positions)",
-    )
-
-
 # -- shapes
 
 
@@ -205,12 +136,12 @@ def _shape(facts: Facts, group: Group) -> Advice:
         )
     words, vary = facts.words, varying(facts, group)
     if len(vary) > 1:
-        return _several(words, vary, last_batch(facts, group, vary))
+        return _with_needs(facts, group, _several(words, vary, last_batch(facts, group, vary)))
     changed = axes(change)
     if not changed:
         return Advice("Give this input the same shape in every step.")
     one = next((one for one in vary if one.axis == changed[0]), None)
-    advice = _one(facts, group, changed[0], old, new)
+    advice = _with_needs(facts, group, _one(facts, group, changed[0], old, new))
     maker = made_by(facts, change)
     if maker.line and advice.buckets and not group.place.library:
         advice = advice._replace(text=f"{advice.text} Do that where {maker.func} makes the batch ({short(maker)}).")
@@ -221,6 +152,13 @@ def _shape(facts: Facts, group: Group) -> Advice:
         text=advice.text + together * ("drop_last" not in advice.text),
         remedy="\n".join((advice.remedy, *_alike(words, one))),
     )
+
+
+def _with_needs(facts: Facts, group: Group, advice: Advice) -> Advice:
+    """What else is due, where padding is what is advised, and not to leave a batch out."""
+    if not advice.remedy or "size = " not in advice.remedy or facts.words.drop_last_code in advice.remedy:
+        return advice
+    return advice._replace(text=" ".join((advice.text, *along.needs(facts, group))))
 
 
 def _several(words: Vocabulary, vary: list[Size], last: Size | None) -> Advice:
@@ -235,7 +173,7 @@ def _several(words: Vocabulary, vary: list[Size], last: Size | None) -> Advice:
     )
 
 
-def _along(group: Group, axis: int) -> list[int]:
+def _sizes(group: Group, axis: int) -> list[int]:
     """Sizes of one dimension, the first and then each that was compiled for."""
     found = []
     for text in (group.first.old, *(extra.change.new for extra in group.extras)):
@@ -246,47 +184,54 @@ def _along(group: Group, axis: int) -> list[int]:
 
 
 def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple[int, ...]) -> Advice:
-    along = _along(group, axis)
+    sizes = _sizes(group, axis)
     words, name, positions = facts.words, _name(facts, group), is_index(group.first)
-    padded = Size(name, "", group.place, axis, len(old), tuple(sorted(set(along))), "", positions)
-    if len(along) > _GROWS and all(b > a for a, b in pairwise(along)) and not group.first.moved:
-        most = max(along) + along[-1] - along[-2]  # this was given to what makes it longer once more
+    padded = Size(name, "", group.place, axis, len(old), tuple(sorted(set(sizes))), "", positions)
+    if len(sizes) > _GROWS and all(b > a for a, b in pairwise(sizes)) and not group.first.moved:
+        most = max(sizes) + sizes[-1] - sizes[-2]  # this was given to what makes it longer once more
         return Advice(
             f"Dimension {axis} grows from step to step: allocate it once at its largest size ({most} at least, so far) "
             "and write into it at a position held in a tensor.",
             _static(words, axis, old, most, dtype(group.first.old)),
         )
-    seen, busy = _ran(facts, group, axis)
+    seen, busy, once = _ran(facts, group, axis)
     parts = len({extra.record.stack for extra in group.extras})  # graphs of one step, each compiled for every size
     compiled = parts + len(group.extras)
     each = parts * group.cost_s / len(group.extras)
     found = padding.choices(seen, each, padding.unit_seconds(busy), compiled=-(-compiled // parts))
     best = padding.best(found)
     assert best is not None  # at least one size came
-    distinct = len(set(along))
+    distinct = len(set(sizes))
     more_often = group.first.against > 0 and seen.get(new[0], 0) > seen.get(old[0], 0)
     if distinct <= 2 and axis == 0 and new[0] < old[0] and not more_often:
         text = f"Pad the last batch to {old[0]} or {words.drop_last}."
         return Advice(text, f"# {words.drop_last_code}, or\n{_pad(words, padded, (old[0],))}", found)
     if distinct <= 2:
-        text = f"Pad dimension {axis} to {max(along)} in every step.{_POSITIONS * positions}"
-        return Advice(text, _pad(words, padded, (max(along),)), found)
+        text = f"Pad dimension {axis} to {max(sizes)} in every step.{_POSITIONS * positions}"
+        return Advice(text, _pad(words, padded, (max(sizes),)), found)
     edges = ", ".join(map(str, best.edges[-_LISTED:]))
     saved = f"{plural(parts * best.compiles, 'compile')} instead of {compiled}"
     if parts * best.compiles >= compiled:  # padding would cost more than it saves, up to here
-        edges, saved = str(max(along)), "one graph for all sizes, which pays as soon as more of them come"
+        edges, saved = str(max(sizes)), "one graph for all sizes, which pays as soon as more of them come"
         best = found[0]
+    more = ""
+    if 2 * once > distinct and sizes[0] < max(sizes):  # there will be others
+        more = (
+            f" Most of these sizes came once, and larger ones may come: pad to the most that the data and the model "
+            f"(its positions) allow, where that is known, in place of {max(sizes)}, and never beyond it."
+        )
     return Advice(
-        f"Dimension {axis} took {distinct} sizes from {min(along)} to {max(along)}: pad it to {edges} ({saved}, "
+        f"Dimension {axis} took {distinct} sizes from {min(sizes)} to {max(sizes)}: pad it to {edges} ({saved}, "
         f"{percent(best.waste)} of the work on padding), or mask positions instead of selecting "
-        f"them.{_POSITIONS * positions}",
+        f"them.{_POSITIONS * positions}{more}",
         _pad(words, padded, best.edges),
         found,
     )
 
 
-def _ran(facts: Facts, group: Group, axis: int) -> tuple[Mapping[int, int], Mapping[int, tuple[int, float]]]:
-    """By size: how often graphs with it ran, each at least once; and the runs with their seconds on the device."""
+def _ran(facts: Facts, group: Group, axis: int) -> tuple[Mapping[int, int], Mapping[int, tuple[int, float]], int]:
+    """By size: how often graphs with it ran, each at least once; and the runs with their seconds on the device. And of
+    how many sizes each graph ran once."""
     programs: dict[int, int] = {}
     for extra in group.extras:
         for program, text in ((extra.change.against, extra.change.old), (extra.record.program, extra.change.new)):
@@ -295,12 +240,14 @@ def _ran(facts: Facts, group: Group, axis: int) -> tuple[Mapping[int, int], Mapp
                 programs.setdefault(program, sizes[axis])
     seen: dict[int, int] = {}
     busy: dict[int, tuple[int, float]] = {}
+    again: set[int] = set()
     for program, size in programs.items():
         runs, took = facts.run.program_runs.get(program, 0), facts.run.program_busy.get(program, 0)
         count, total = busy.get(size, (0, 0.0))
         seen[size] = seen.get(size, 0) + max(1, runs)
         busy[size] = count + runs, total + took / 1e9
-    return seen, busy
+        again |= {size} if runs > 1 else set()
+    return seen, busy, len(seen) - len(again)
 
 
 def _name(facts: Facts, group: Group) -> str:

@@ -88,6 +88,35 @@ def special_too(group: Group) -> list[Change]:
     ]
 
 
+def same_number(facts: Facts, group: Group) -> list[Change]:
+    """Numbers at other lines that change by as much in each of these graphs, the first of each line."""
+    numbers = [
+        {
+            (part.change.stack, part.change.subject): part.change
+            for part in extra.record.parts
+            if part.change.what in ("argument", "scalar") and not part.change.role
+        }
+        for extra in group.extras
+    ]
+    lines = {(group.place.file, group.place.line)}
+    found = []
+    for key, change in numbers[0].items():
+        place = facts.names.place(change.stack)
+        alike = (_went(side.get(key)) == _went(e.change) for side, e in zip(numbers, group.extras, strict=True))
+        if (place.file, place.line) not in lines and _went(change) is not None and all(alike):
+            lines.add((place.file, place.line))
+            found.append(change)
+    return found
+
+
+def _went(change: Change | None) -> int | None:
+    """By how much a whole number changed."""
+    try:
+        return int(change.new) - int(change.old) if change is not None else None
+    except ValueError:
+        return None
+
+
 def pairs(group: Group) -> set[tuple[str, str]]:
     """The values before and after, of every compile."""
     return {(extra.change.old, extra.change.new) for extra in group.extras}

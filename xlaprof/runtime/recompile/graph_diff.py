@@ -23,6 +23,7 @@ from xlaprof.runtime.trace import naming
 from xlaprof.runtime.trace.trie import Packed, Ref
 
 from .alignment import Alignment, Found, Unmatched, align, is_same_work, token
+from .along import along
 from .conditions import condition, decision, names
 from .deciding_values import changed
 from .loop_iterations import choices, iterations, numbers, selected
@@ -44,7 +45,9 @@ if TYPE_CHECKING:
 
 _COMPARED = 16  # graphs of one barrier that a new one is compared with
 _LISTED = 8  # differences in a diff, unless there are more sorts of them
-_OF_A_SORT = 3  # differences of one sort in a diff, but of shapes as many as are listed: all of a batch are padded
+#: differences of one sort in a diff; but as many as are listed of shapes, for all of a batch are padded, and of lines
+#: that are given another number, for one number may be at all of them
+_OF_A_SORT = 3
 _OPERATIONS = 4  # listed of a block, on either side
 _MOST = 0.8  # a barrier ran a block if the block is at least this share of the barrier's graph
 _INPUTS = frozenset({"shape", "dtype", "sharding"})
@@ -222,18 +225,23 @@ class _Recording:
             roles=sorted({role for block in found.blocks for role in block.roles}),
             loop=loop,
             hyperparameters=list(divergence.hyperparameters) if divergence is not None else [],
+            along=[self.places.operation(node) for node in along(old.graph, new.graph, found.slots)],
         )
 
     def _listed(self) -> list[Found]:
         """The first differences of each sort: what differs, in which part of training, of a parameter or not."""
         listed: list[Found] = []
         sorts: Counter[tuple[Any, ...]] = Counter()
+        lines: set[tuple[Any, ...]] = set()
         for one in self.found.differences:
             role = one.came.role if one.came is not None else ""
             roles = frozenset(one.block.roles) if one.block is not None else role
             sort = one.kind, roles, one.kind == "shape" and not role and bool(self._parameter(one.input))
             sorts[sort] += 1
-            most = _LISTED if one.kind == "shape" else _OF_A_SORT
+            line = sort, one.came.frames if one.came is not None else ()
+            is_wide = one.kind == "shape" or (one.kind in _NUMBERS and line not in lines)
+            lines.add(line)
+            most = _LISTED if is_wide else _OF_A_SORT
             if sorts[sort] == 1 or (sorts[sort] <= most and len(listed) < _LISTED):
                 listed.append(one)
         return listed

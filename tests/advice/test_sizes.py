@@ -1,0 +1,264 @@
+"""Advice on numbers that are part of a graph, and on what goes with a size, is taken: the graphs are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import xlaprof.runtime as xr
+from tests.advice.recompiled_programs import DEVICE, padded, steps
+from tests.advice.taken import Case, Program, findings, observe, take
+from xlaprof.events import Compile
+
+NUMBERS = (2, 5, 3, 6, 4, 3, 6, 2, 5, 4)
+MOST = max(NUMBERS)
+
+
+def given(use: Callable[[Any, Any], Any], make: Callable[[int], Any] = lambda n: n) -> Program:
+    """A table on the device, and a number for each step: as it is, or made something else on the host."""
+
+    def program() -> None:
+        table = (torch.arange(96.0).reshape(4, 24) % 7).to(DEVICE)
+        xr.sync()
+        for n in NUMBERS:
+            out = use(table, make(n))
+            xr.sync()
+            del out
+
+    return program
+
+
+def held(n: int) -> Any:
+    return torch.tensor([n]).to(DEVICE)
+
+
+def positions(size: int = 24) -> Any:
+    return torch.arange(size, device=DEVICE)
+
+
+def ramp(start: Any) -> Any:
+    return torch.arange(start, start + 8, device=DEVICE)
+
+
+def flipped(table: Any, at: Any) -> Any:
+    return table.flip([at % 2]).cumsum(1)
+
+
+def either_way(table: Any, at: Any) -> Any:
+    return torch.where(at % 2 == 0, table.flip([0]), table.flip([1])).cumsum(1)
+
+
+def both_slices(table: Any, at: int) -> Any:
+    left = table[:, at : at + 3]
+    right = table.exp()[:, at : at + 3]
+    return (left * right).sum()
+
+
+def one_of_them(table: Any, at: int) -> Any:
+    where = torch.arange(at, at + 3).to(DEVICE)
+    left = table.index_select(1, where)
+    right = table.exp()[:, at : at + 3]
+    return (left * right).sum()
+
+
+def both_selected(table: Any, at: int) -> Any:
+    where = torch.arange(at, at + 3).to(DEVICE)
+    return (table.index_select(1, where) * table.exp().index_select(1, where)).sum()
+
+
+def unrolled(batch: Any) -> Any:
+    x, count = batch
+    x = x.to(DEVICE)
+    state = torch.ones(4, 1, device=DEVICE)
+    states = []
+    for _ in range(count):
+        state = (state * 0.5).tanh()
+        states.append(state)
+    return (torch.cat(states, 1) - x).square().mean()
+
+
+def unrolled_and_masked(batch: Any) -> Any:
+    x, count = batch
+    x, real = padded(x, 1, MOST).to(DEVICE), held(count)
+    state = torch.ones(4, 1, device=DEVICE)
+    states = []
+    for _ in range(MOST):
+        state = (state * 0.5).tanh()
+        states.append(state)
+    wrong = (torch.cat(states, 1) - x).square()
+    return torch.where(positions(MOST) < real, wrong, 0).sum() / (4 * real)
+
+
+def weighted(batch: Any) -> Any:
+    x, count = batch
+    return (x.to(DEVICE) * torch.arange(count, device=DEVICE)).sum()
+
+
+def weighted_and_masked(batch: Any) -> Any:
+    x, count = batch
+    return (padded(x, 1, MOST).to(DEVICE) * positions(MOST) * (positions(MOST) < held(count))).sum()
+
+
+def batches() -> list[Any]:
+    return [(torch.ones(4, n), n) for n in NUMBERS]
+
+
+def best(x: Any) -> Any:
+    x = x.to(DEVICE)
+    return x.topk(2).values.sum()
+
+
+def best_of_real(x: Any) -> Any:
+    real = held(x.shape[0])
+    x = padded(x, 0, MOST).to(DEVICE)
+    return x.masked_fill(positions(MOST) >= real, float("-inf")).topk(2).values.sum()
+
+
+def averaged(x: Any) -> Any:
+    x = x.to(DEVICE)
+    return x.softmax(0).square().mean()
+
+
+def averaged_where_real(x: Any) -> Any:
+    real = held(x.shape[0])
+    x = padded(x, 0, MOST).to(DEVICE)
+    is_real = positions(MOST) < real
+    share = x.masked_fill(~is_real, float("-inf")).softmax(0)
+    return (share.square() * is_real).sum() / real
+
+
+def scores() -> list[Any]:
+    return [-1 - torch.arange(float(n)) for n in NUMBERS]
+
+
+LARGEST = "Take the largest size each time"
+CASES = [
+    Case(
+        "k of a top-k",
+        "recompile",
+        given(lambda table, n: table.topk(n).values.sum()),
+        LARGEST,
+        given(lambda table, n: torch.where(positions(MOST) < n, table.topk(MOST).values, 0).sum(), held),
+        also=(f"({MOST} so far)",),
+    ),
+    Case(
+        "end of a slice",
+        "recompile",
+        given(lambda table, n: table[:, :n].square().sum()),
+        LARGEST,
+        given(lambda table, n: torch.where(positions(MOST) < n, table[:, :MOST].square(), 0).sum(), held),
+    ),
+    Case(
+        "classes",
+        "recompile",
+        given(lambda table, n: F.one_hot(table[0].long() % 2, n).sum()),
+        LARGEST,
+        given(lambda table, n: (F.one_hot(table[0].long() % 2, MOST) * (positions(MOST) < n)).sum(), held),
+    ),
+    Case(
+        "repeats",
+        "recompile",
+        given(lambda table, n: table[0].repeat(n, 1).cumsum(0)),
+        LARGEST,
+        given(lambda table, n: (table[0].repeat(MOST, 1) * (positions(MOST) < n)[:, None]).cumsum(0), held),
+    ),
+    Case(
+        "a range from the host",
+        "recompile",
+        given(lambda table, n: table.sum() * ramp(n).sum()),
+        "Make the range on the host",
+        given(lambda table, n: table.sum() * n.sum(), lambda n: torch.arange(n, n + 8).to(DEVICE)),
+    ),
+    Case(
+        "a range and a number",
+        "recompile",
+        given(lambda table, n: table.sum() * ramp(n).sum()),
+        "or add a tensor of one element to a range that begins at 0",
+        given(lambda table, n: table.sum() * (ramp(0) + n).sum(), held),
+    ),
+    Case(
+        "a diagonal",
+        "recompile",
+        given(lambda table, n: table.tril(n).sum()),
+        "Compare positions with a tensor of one element",
+        given(lambda table, n: torch.where(positions() - positions(4)[:, None] <= n, table, 0).sum(), held),
+    ),
+    Case(
+        "a shape",
+        "recompile",
+        given(lambda table, n: (table[:, :12].reshape(-1, 2 * (2 + n % 3))).cumsum(1)),
+        "Keep the shape constant",
+        given(lambda table, n: (table[:, :12].reshape(-1, 6)).cumsum(1)),
+    ),
+    Case("an option", "recompile", given(flipped), "Keep the argument constant", given(either_way, held)),
+    Case(
+        "a number at two lines",
+        "recompile",
+        given(both_slices),
+        " positions that a tensor holds",
+        given(both_selected),
+        also=("The same number is at 1 more line, line ", "table.exp()[:, at : at + 3]"),
+    ),
+    Case(
+        "a size and a loop",
+        "recompile",
+        steps(unrolled, batches()),
+        ", or mask positions instead of selecting ",
+        steps(unrolled_and_masked, batches()),
+        also=("That alone is not enough where the loop at line ", "for _ in range(count):"),
+    ),
+    Case(
+        "a size and a range",
+        "recompile",
+        steps(weighted, batches()),
+        ", or mask positions instead of selecting ",
+        steps(weighted_and_masked, batches()),
+        also=("That alone is not enough where the end of aten::arange at line ",),
+    ),
+    Case(
+        "a size and a top-k",
+        "recompile",
+        steps(best, scores()),
+        ", or mask positions instead of selecting ",
+        steps(best_of_real, scores()),
+        also=("The padding must not count: -inf in the padding (masked_fill) before aten::topk at line ",),
+    ),
+    Case(
+        "a size and a mean",
+        "recompile",
+        steps(averaged, scores()),
+        ", or mask positions instead of selecting ",
+        steps(averaged_where_real, scores()),
+        also=("-inf in the padding (masked_fill) before aten::_softmax", "a mask of what is real in aten::mean"),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_graph_is_compiled_no_more(case: Case, tmp_path: Path) -> None:
+    take(case, tmp_path)
+
+
+def test_a_number_that_is_left_at_one_of_its_lines_leaves_as_many_graphs(tmp_path: Path) -> None:
+    before, half = (observe(given(use), tmp_path / "run.log") for use in (both_slices, one_of_them))
+    assert len(half.of(Compile)) >= len(before.of(Compile))
+
+
+@pytest.mark.parametrize(("plain", "masked"), [(best, best_of_real), (averaged, averaged_where_real)])
+def test_the_mask_that_is_advised_keeps_the_result(plain: Any, masked: Any) -> None:
+    for x in scores():
+        assert torch.allclose(plain(x).cpu(), masked(x).cpu())
+
+
+def test_what_works_along_no_padded_dimension_needs_no_mask(tmp_path: Path) -> None:
+    rows = [torch.ones(n, 6) for n in NUMBERS]
+    run = observe(steps(lambda x: x.to(DEVICE).softmax(1).square(), rows), tmp_path / "run.log")
+    (finding,) = (one for one in findings(run.events) if one.kind == "recompile")
+    assert "pad it to" in finding.advice
+    assert "must not count" not in finding.advice
+    assert "That alone" not in finding.advice

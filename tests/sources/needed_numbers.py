@@ -1,0 +1,47 @@
+"""A module with a number that Python needs: to branch, to count passes, to bound a slice; and with a tensor instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class Cutting(torch.nn.Module):
+    """Sets the last numbers of a row to 0, as many as it is told; with a tensor it needs no number."""
+
+    def __init__(self, *, need: str) -> None:
+        super().__init__()
+        self.need, self.last = need, 0
+        self.register_buffer("count", torch.tensor(0))
+
+    def forward(self, x: Any) -> Any:
+        if self.need == "condition":
+            if self.last == 0:
+                return x
+            return x * (torch.arange(8) < 8 - self.last)
+        if self.need == "slice":
+            return x[: 8 - self.last].sum()
+        if self.need == "loop":
+            for _ in range(self.last):
+                x = x + 1
+            return x
+        if self.need == "passes":
+            for at in range(4):
+                x = torch.where(at < self.count, x + 1, x)
+            return x
+        return torch.where(torch.arange(8) < 8 - self.count, x, 0).sum()
+
+
+def cutting(need: str) -> Callable[[], Any]:
+    def program() -> None:
+        model = Cutting(need=need)
+        fast = torch.compile(model, backend="eager")
+        for last in (1, 2, 3, 4):
+            model.count.fill_(last)
+            if need not in ("mask", "passes"):
+                model.last = last
+            fast(torch.ones(8))
+
+    return program

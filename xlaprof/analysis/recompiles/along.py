@@ -1,0 +1,69 @@
+"""What goes with a size that varies, so that padding alone is not enough: loops, numbers, work along the dimension."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.recompiles.arguments import is_length
+from xlaprof.analysis.recompiles.group import Group
+from xlaprof.analysis.recompiles.shapes import axes, dims
+from xlaprof.analysis.recompiles.wording import quoted
+from xlaprof.events import Change
+
+_LISTED = 3  # lines of one kind
+#: the head of a loop whose passes a padded tensor decides: it runs over it, or over its length
+_OVER_A_TENSOR = r"(async )?for .+ in ((?!range\()|.*(\.shape|\.size\(|len\())"
+#: operations that padding changes, and what keeps it out of their results
+_KEPT_OUT = (
+    (
+        r"_?(log_)?softmax|logsumexp|topk|sort|argsort|argmax|max|amax|kthvalue|median",
+        "-inf in the padding (masked_fill) before",
+    ),
+    (r"argmin|min|amin", "inf in the padding (masked_fill) before"),
+    (r"mean|sum|var|std|norm|linalg_vector_norm|cumsum|native_batch_norm|\w*_loss\w*", "a mask of what is real in"),
+    (r"prod|cumprod", "1 in the padding before"),
+)
+
+
+def needs(facts: Facts, group: Group) -> Iterator[str]:
+    """Sentences on what else is due where the sizes of a group are padded."""
+    loops = [place for place in passes(facts, group) if not re.match(_OVER_A_TENSOR, place.acting.code)]
+    driven = {facts.names.place(one.stack): one for one in _numbers(facts, group) if is_length(one.subject)}
+    others = [f"the loop at {quoted(place)}" for place in loops[:_LISTED]]
+    others += [f"the {one.subject} at {quoted(place)}" for place, one in list(driven.items())[:_LISTED]]
+    if others:
+        yield (
+            f"That alone is not enough where {' and '.join(others)} does not follow from the padded tensor's shape: "
+            "round the number itself up to the same sizes where it is chosen, and leave out of the result what lies "
+            "beyond the number that is meant."
+        )
+    kept = dict.fromkeys(_kept_out(facts, group))
+    if kept:
+        yield f"The padding must not count: {'; '.join(list(kept)[:_LISTED])}."
+
+
+def passes(facts: Facts, group: Group) -> list[Place]:
+    """Heads of the loops that have more or fewer passes in these graphs."""
+    parts = (part.change for extra in group.extras for part in extra.record.parts)
+    return list(dict.fromkeys(facts.names.place(part.made) for part in parts if part.role == "loop"))
+
+
+def _numbers(facts: Facts, group: Group) -> Iterator[Change]:
+    """Arguments at lines of the program's that went as a size did."""
+    for extra in group.extras:
+        old, new = dims(extra.change.old) or (), dims(extra.change.new) or ()
+        went = {(str(old[axis]), str(new[axis])) for axis in axes(extra.change)}
+        for one in extra.record.along:
+            if one.what == "argument" and (one.old, one.new) in went and not facts.names.place(one.stack).library:
+                yield one
+
+
+def _kept_out(facts: Facts, group: Group) -> Iterator[str]:
+    for one in dict.fromkeys(one for extra in group.extras for one in extra.record.along if one.what == "along"):
+        name, place = one.subject.removeprefix("aten::"), facts.names.place(one.stack)
+        how = next((how for names, how in _KEPT_OUT if re.fullmatch(names, name)), "")
+        if how and place.line and not place.library:
+            yield f"{how} {one.subject} at {quoted(place)}"

@@ -1,0 +1,128 @@
+"""What an argument of an operation is that is a constant of the graph, and what can be in its place: one table."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.reading import SCALAR
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.recompiles.group import Group, same_number, window_of
+from xlaprof.analysis.recompiles.wording import index_of, quoted, roll_of, slice_of
+from xlaprof.text.quantities import plural
+
+
+class _Argument(NamedTuple):
+    """Arguments that mean the same, and how to do without: code has the fields of ``Slice``, arrays and position."""
+
+    subject: str  # regular expression, of "index of aten::select"
+    advice: str
+    made: str = ""  # code that makes positions
+    read: str = ""  # and reads there, or
+    written: str = ""  # writes
+
+
+_HELD = "are constants of the graph, and the elements of a tensor from the host are not"
+_LENGTH = _Argument(
+    r"(end|k|size|steps?|repeats|pad|output_size|kernel_size|split_sizes?|num_classes|length) of ",
+    "Take the largest size each time{most}, and mask what lies beyond the one that is meant (torch.where on positions "
+    "and a tensor of one element that holds it): it is the size of a result, which a graph has one of.",
+)
+#: the first that fits counts
+_ARGUMENTS = (
+    _Argument(
+        r"start of aten::slice",
+        "{verb} positions that a tensor holds: the bounds of a slice " + _HELD + ".",
+        "positions = {arrays}.arange({start}, {end}).to({tensor}.device)  # made on the host\n",
+        "{tensor}.index_select({axis}, positions)",
+        "{tensor}.index_copy_({axis}, positions, {value})",
+    ),
+    _Argument(
+        r"index of aten::select",
+        "{verb} a position that a tensor of one element holds: an index that is a number, or a tensor of no "
+        "dimensions, is a constant of the graph, and the elements of a tensor are not.",
+        "position = {position}\n",
+        "{tensor}.index_select({axis}, position).squeeze({axis})",
+        "{tensor}.index_copy_({axis}, position, {value}.unsqueeze({axis}))",
+    ),
+    _Argument(
+        r"shifts of aten::roll",
+        "Roll on the host, before the tensor is brought to the device; or gather at positions that a tensor holds: "
+        "shifts " + _HELD + ".",
+        "positions = (({arrays}.arange({tensor}.shape[{axis}]) - {start}) % {tensor}.shape[{axis}])"
+        ".to({tensor}.device)  # made on the host\n",
+        "{tensor}.index_select({axis}, positions)",
+    ),
+    _Argument(
+        r"start of aten::arange",
+        "Make the range on the host and bring it to the device, or add a tensor of one element to a range that begins "
+        "at 0: its bounds " + _HELD + ".",
+    ),
+    _Argument(
+        r"diagonal of aten::(tril|triu|diagonal)",
+        "Compare positions with a tensor of one element, and choose with torch.where: the number of a diagonal is a "
+        "constant of the graph.",
+    ),
+    _Argument(
+        r"size of aten::(view|reshape|_unsafe_view|unflatten)",
+        "Keep the shape constant: one graph has one. Where a size varies, pad the tensor before this line.",
+    ),
+    _LENGTH,
+    _Argument(
+        "",
+        "Keep the argument constant; or compute the result for each of its few values in every step, and choose one "
+        "with torch.where and a tensor of one element.",
+    ),
+)
+_CROP = (
+    "Let the slice have one length: crop before the tensor is brought to the device, where sizes cost no graphs, and "
+    "bring it to one size there; or mask what lies outside."
+)
+
+
+def is_length(subject: str) -> bool:
+    """Whether an argument, as "k of aten::topk", is the size of a result."""
+    return next(one for one in _ARGUMENTS if re.match(one.subject, subject)) is _LENGTH
+
+
+def advise(facts: Facts, group: Group) -> tuple[str, str]:
+    """How to do without an argument that is a constant of the graph: the sentence, and code for the line."""
+    change, bounds = group.first, window_of(group)
+    if bounds is not None and bounds.old != bounds.new:
+        return _with_others(facts, group, _CROP), ""
+    code = group.place.code
+    of = slice_of(code, change) or index_of(code, change) or roll_of(code, change)
+    one = next(one for one in _ARGUMENTS if re.match(one.subject, change.subject))
+    use = "" if of is None else one.written if of.value else one.read
+    verb = "Write with index_copy_ at" if of is not None and of.value else "Read with index_select at"
+    numbers = [int(value) for each in group.extras for value in (each.change.old, each.change.new) if value.isdecimal()]
+    most = f" ({max(numbers)} so far)" if numbers else ""
+    remedy = ""
+    if of is not None:
+        arrays = facts.words.arrays
+        is_read = change.subject.startswith("index") and _is_read(facts, group)
+        position = f"{of.start}.reshape(1)" if is_read else f"{arrays}.tensor([{of.start}]).to({of.tensor}.device)"
+        remedy = (one.made + use).format(arrays=arrays, position=position, **of._asdict())
+    return _with_others(facts, group, one.advice.format(verb=verb, most=most)), remedy
+
+
+def _with_others(facts: Facts, group: Group, advice: str) -> str:
+    """The advice, and the other lines that are given the same number: each of them alone makes as many graphs."""
+    places = dict.fromkeys(facts.names.place(one.stack) for one in same_number(facts, group))
+    if not places:
+        return advice
+    lines = " and ".join(quoted(place) for place in places)
+    return f"{advice} The same number is at {plural(len(places), 'more line')}, {lines}: give all of them that tensor, with index_copy_ where one writes."
+
+
+def _is_read(facts: Facts, group: Group) -> bool:
+    """Whether the line reads numbers from the device: its index is a tensor there."""
+    return any(
+        facts.names.text(op) == SCALAR and _line(facts.names.place(stack)) == _line(group.place)
+        for stack, op in facts.run.reads
+    )
+
+
+def _line(place: Place) -> tuple[str, int]:
+    return place.file, place.line
