@@ -113,7 +113,11 @@ def _with_others(facts: Facts, group: Group, advice: str) -> str:
     if not places:
         return advice
     lines = " and ".join(quoted(place) for place in places)
-    return f"{advice} The same number is at {plural(len(places), 'more line')}, {lines}: give all of them that tensor, with index_copy_ where one writes."
+    more = plural(len(places), "more line")
+    return (
+        f"{advice} The same number is at {more}, {lines}: give all of them that tensor, with index_copy_ where a line "
+        "writes."
+    )
 
 
 def _is_read(facts: Facts, group: Group) -> bool:
