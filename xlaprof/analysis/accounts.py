@@ -21,9 +21,10 @@ from xlaprof.analysis.evidence.idle_time import by_cause, label
 from xlaprof.analysis.evidence.library_options import whose
 from xlaprof.analysis.evidence.looping import visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord
-from xlaprof.analysis.model import Account, Finding, Place, TorchCompileStat
+from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.places import short
 from xlaprof.analysis.recompiles.extra import EARLY, entry
+from xlaprof.analysis.recompiles.jit_calls import JAX
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.whatif.replay import Cut
@@ -44,6 +45,7 @@ _DYNAMO = (
 _WORDS = {
     "compile": "compiling",
     "torch.compile": "compiling by torch.compile",
+    "jax": "compiling by JAX",
     "data": "waiting for data",
     "import": "importing modules",
     "run": "running",
@@ -133,17 +135,24 @@ def _amount(ns: float, whole: float) -> str:
     return f"{duration(ns / 1e9)} ({percent(min(1.0, ns / whole))})"
 
 
-def accounts(facts: Facts, findings: tuple[Finding, ...], functions: TorchCompileStat) -> tuple[Account, ...]:
+def accounts(
+    facts: Facts, findings: tuple[Finding, ...], functions: CompiledFunctions, jitted: CompiledFunctions
+) -> tuple[Account, ...]:
     """The accounts of a settled run, the largest first; ``findings``: all of the run."""
     run = facts.run
     spans, devices = run.spans(), run.devices()
     whole = sum(span.ns for span in spans)
     if whole <= 0:
         return ()
-    dynamo, compiled = _torch_compile(facts, findings, functions), _compiled(facts, findings, bool(functions.count))
-    dynamo.limit(whole)
-    compiled.limit(whole - dynamo.total)
-    bills = [dynamo, compiled]
+    bills = [
+        _torch_compile(facts, findings, functions),
+        _jax(findings, jitted),
+        _compiled(facts, findings, bool(functions.count)),
+    ]
+    compiling = 0.0
+    for bill in bills:
+        bill.limit(whole - compiling)
+        compiling += bill.total
     if devices:
         window = sum(device.busy + device.idle + device.digest_idle for device in devices)
         each = min(sum(span.devices > 0 for span in spans) / len(devices), whole / max(1, window))  # their mean
@@ -151,7 +160,7 @@ def accounts(facts: Facts, findings: tuple[Finding, ...], functions: TorchCompil
         before = float(min(sum(max(0, span.before) for span in spans if span.devices), whole - window * each))
         busy = sum(device.busy for device in devices) * each
         after = whole - window * each - before
-        left = dynamo.total + compiled.total - _take(idle, [host.COMPILE], dynamo.total + compiled.total)
+        left = compiling - _take(idle, [host.COMPILE], compiling)
         others = {"before": max(0.0, before), "busy": busy, "after": max(0.0, after)}
         for part in others:
             left -= _take(others, [part], left)
@@ -167,8 +176,8 @@ def accounts(facts: Facts, findings: tuple[Finding, ...], functions: TorchCompil
         line = short(facts.names.place(max(waits, key=waits.__getitem__, default=0)))
         why = f"the batches of {line}. To load ahead: {facts.words.load_ahead}"
         data = _Bill("data", float(sum(waits.values())), why)
-        data.limit(whole - dynamo.total - compiled.total)
-        bills += [data, *_unrecorded(facts, findings, whole - dynamo.total - compiled.total - data.total)]
+        data.limit(whole - compiling)
+        bills += [data, *_unrecorded(facts, findings, whole - compiling - data.total)]
     found = [bill.account(whole) for bill in bills if bill.total >= 1]
     return tuple(sorted(found, key=lambda account: -account.total_s))
 
@@ -221,18 +230,30 @@ def _seen(facts: Facts, looks: Mapping[tuple[int, str], int]) -> tuple[_Parts, _
 # -- compiling
 
 
-def _torch_compile(facts: Facts, findings: tuple[Finding, ...], functions: TorchCompileStat) -> _Bill:
+def _torch_compile(facts: Facts, findings: tuple[Finding, ...], functions: CompiledFunctions) -> _Bill:
     """As the section on torch.compile has it."""
     bill = _Bill("torch.compile")
     charged = {charge.what: charge.seconds * 1e9 for charge in functions.charges}
     bill.explained = charged.get("break", 0.0) + charged.get("recompile", 0.0)
     if bill.explained:
-        bill.by = {one.id: one.kind for one in findings if one.kind in _DYNAMO and not _cuts(facts, one)}
+        ours = (one for one in findings if one.kind in _DYNAMO and one.operation != JAX)
+        bill.by = {one.id: one.kind for one in ours if not _cuts(facts, one)}
     bill.normal["first compilations"] = charged.get("first", 0.0)
     bill.normal["another phase of the program, or another object"] = charged.get("necessary", 0.0)
     bill.normal["compilations that failed"] = charged.get("failed", 0.0)
     bill.unknown["compiled again, and the recording does not say why"] = charged.get("unexplained", 0.0)
     bill.limit(functions.total_s * 1e9)
+    return bill
+
+
+def _jax(findings: tuple[Finding, ...], functions: CompiledFunctions) -> _Bill:
+    """As the section on JAX has it."""
+    bill = _Bill("jax")
+    charged = {charge.what: charge.seconds * 1e9 for charge in functions.charges}
+    bill.explained = charged.get("recompile", 0.0)
+    bill.by = {one.id: one.kind for one in findings if one.operation == JAX}
+    bill.normal["first compilations"] = charged.get("first", 0.0)
+    bill.normal["another use of the function"] = charged.get("necessary", 0.0)
     return bill
 
 

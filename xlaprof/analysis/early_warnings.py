@@ -14,7 +14,7 @@ from xlaprof.analysis.diagnosis import cause
 from xlaprof.analysis.fold.tallies import Site
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.places import short
-from xlaprof.events import Change, Compile, DynamoLimit, Event, Recompile, Stack, Text
+from xlaprof.events import Change, Compile, DynamoLimit, Event, JitCompile, Recompile, Stack, Text
 from xlaprof.text.quantities import duration
 
 _GROWN = 3  # times in a row
@@ -35,6 +35,7 @@ class EarlyWarnings:
             Stack: self._names.on_stack,
             Compile: self._on_compile,
             Recompile: self._on_recompile,
+            JitCompile: self._on_jit,
             DynamoLimit: self._on_limit,
         }
 
@@ -79,6 +80,21 @@ class EarlyWarnings:
             key,
             f"torch.compile compiled {self._names.text(event.func)} again {self._again[key]} times (called at "
             f"{self._at(event.stack)}): last, {guard.subject} went from {guard.old} to {guard.new}",
+        )
+
+    def _on_jit(self, event: JitCompile) -> str:
+        if not event.changes:
+            return ""
+        change = event.changes[0]
+        key = ("jax", event.func, event.code or event.stack, change.kind, change.name)
+        self._again[key] += 1
+        if self._again[key] < _AGAIN:
+            return ""
+        went = f"{change.name} went from {change.old} to {change.new}" if change.name else f"another {change.kind}"
+        return self._once(
+            key,
+            f"JAX compiled {self._names.text(event.func)} again {self._again[key]} times (called at "
+            f"{self._at(event.stack)}): last, {went}",
         )
 
     def _on_limit(self, event: DynamoLimit) -> str:

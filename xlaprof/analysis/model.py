@@ -233,15 +233,15 @@ class FunctionStat(msgspec.Struct, frozen=True):
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """A part of the time that ``torch.compile`` spent on compiling, with its reason."""
+    """A part of the time that ``torch.compile``, or JAX, spent on compiling, with its reason."""
 
     what: str  # "first" | "necessary" | "break" | "recompile" | "failed" | "unexplained"
     seconds: float
     why: str  # a sentence
 
 
-class TorchCompileStat(msgspec.Struct, frozen=True):
-    """What ``torch.compile`` did. ``functions``: those that took longest. The charges sum to ``total_s``."""
+class CompiledFunctions(msgspec.Struct, frozen=True):
+    """What ``torch.compile``, or JAX, did. ``functions``: those that took longest. The charges sum to ``total_s``."""
 
     count: int = 0  # functions
     graphs: int = 0
@@ -257,8 +257,8 @@ class Account(msgspec.Struct, frozen=True):
     summed over all; of several devices, they are the mean.
     """
 
-    #: "compile" | "torch.compile" | "data" | "idle" | "busy" | "before", "after" the first and last program; without a
-    #: device "import" | "run"
+    #: "compile" | "torch.compile" | "jax" | "data" | "idle" | "busy" | "before", "after" the first and last program;
+    #: without a device "import" | "run"
     what: str
     total_s: float
     share: float  # of the run, 0..1
@@ -306,7 +306,8 @@ class Report(msgspec.Struct, frozen=True):
     activity: Activity
     predicted: Prediction | None = None  # None: nothing would be gained
     compilation: CompileStat = CompileStat()
-    torch_compile: TorchCompileStat = TorchCompileStat()
+    torch_compile: CompiledFunctions = CompiledFunctions()
+    jax: CompiledFunctions = CompiledFunctions()
     accounts: tuple[Account, ...] = ()  # the largest first
 
     @property
@@ -318,4 +319,4 @@ class Report(msgspec.Struct, frozen=True):
     def observed(self) -> bool:
         """Whether a compiler or a device was seen at work. Without, no finding says nothing of the program."""
         counted = any(count for name, count in self.counters.items() if name != "GarbageCollection")
-        return counted or self.torch_compile.count > 0
+        return counted or self.torch_compile.count > 0 or self.jax.count > 0

@@ -18,6 +18,7 @@ from .evidence.idle_time import by_cause, label
 from .fold import xla_metrics
 from .fold.fold import Fold
 from .fold.tallies import StepTally
+from .recompiles.jit_calls import jitted_functions
 from .timeline import host
 from .timeline.idle import Cause, LongGap
 from .timeline.window import Split
@@ -31,7 +32,7 @@ def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> 
     idle = _idle(run)
     facts = Facts(run, steps, idle)
     findings = find(facts)
-    functions = compiled_functions(facts, findings)
+    functions, jitted = compiled_functions(facts, findings), jitted_functions(facts, findings)
     return Report(
         run=_info(run, path, notes),
         steps=steps,
@@ -44,7 +45,8 @@ def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> 
         predicted=facts.predicted(),
         compilation=compilation(run),
         torch_compile=functions,
-        accounts=accounts(facts, findings, functions),
+        jax=jitted,
+        accounts=accounts(facts, findings, functions, jitted),
     )
 
 

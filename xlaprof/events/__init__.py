@@ -26,9 +26,11 @@ from xlaprof.vocabulary import STANDARD, Vocabulary
 from .base import SCHEMA, Event
 from .dynamo import DynamoCompile, DynamoLimit, GraphBreak, Guard, Recompile
 from .graph_diff import Block, Change, Difference, GraphDiff, Loop, Operation
+from .jit import ArgumentChange, JitCompile
 
 __all__ = [
     "SCHEMA",
+    "ArgumentChange",
     "Block",
     "Change",
     "Difference",
@@ -38,6 +40,7 @@ __all__ = [
     "GraphBreak",
     "GraphDiff",
     "Guard",
+    "JitCompile",
     "Loop",
     "Operation",
     "Recompile",

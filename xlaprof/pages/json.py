@@ -49,6 +49,7 @@ def to_json(report: Report, hidden: int = 0) -> dict[str, Any]:
         "predicted": _plain(report.predicted),
         "compilation": _plain(report.compilation),
         "torch_compile": _plain(report.torch_compile),
+        "jax": _plain(report.jax),
         "accounts": _plain(report.accounts),
         "hidden": hidden,
         "clean": report.clean and not hidden,

@@ -13,7 +13,16 @@ from datetime import datetime
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from xlaprof.analysis.model import Finding, IdleStat, Prediction, Report, RunInfo, ScopeStat, StepStats
+from xlaprof.analysis.model import (
+    CompiledFunctions,
+    Finding,
+    IdleStat,
+    Prediction,
+    Report,
+    RunInfo,
+    ScopeStat,
+    StepStats,
+)
 from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title, under, where
 from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import parts
@@ -54,7 +63,9 @@ def render(report: Report, width: int, hidden: int = 0, since_step: int | None =
     if report.compilation.total_s >= _COMPILED_S:
         parts += list(_compilation(report, width))
     if report.torch_compile.count:
-        parts += list(_torch_compile(report, width))
+        parts += list(_functions(report, "torch.compile", "graph", report.torch_compile, width))
+    if report.jax.count:
+        parts += list(_functions(report, "JAX", "program", report.jax, width))
     if report.scopes:
         parts += [title("Scopes", width), _scopes(report.scopes, width)]
     since = ["--since-step", str(since_step)] if since_step is not None else []
@@ -166,20 +177,20 @@ def _compilation(report: Report, width: int) -> Iterator[RenderableType]:
         yield Text(f"{compiled.cached:,} of them came from the persistent cache.", "dim")
 
 
-def _torch_compile(report: Report, width: int) -> Iterator[RenderableType]:
-    done = report.torch_compile
+def _functions(report: Report, name: str, noun: str, done: CompiledFunctions, width: int) -> Iterator[RenderableType]:
+    """The section of a compiler that compiles functions."""
     share = done.total_s / report.run.wall_s if report.run.wall_s > 0 else 0.0
     yield title(
-        "torch.compile",
+        name,
         width,
-        f"{plural(done.graphs, 'graph')} in {duration(done.total_s)}, {percent(share)} of the run",
+        f"{plural(done.graphs, noun)} in {duration(done.total_s)}, {percent(share)} of the run",
     )
     for function in done.functions[:_FUNCTIONS]:
         place = file_line(function.place.file, function.place.line)
         room = width - len(place) - 14
-        name = Text.assemble((shorten(printable(function.name) or "?", max(12, room)), "bold"), "  ", (place, "cyan"))
-        yield from _beside(name, Text(duration(function.compile_s), "magenta"), width)
-        facts = [plural(function.graphs, "graph")]
+        head = Text.assemble((shorten(printable(function.name) or "?", max(12, room)), "bold"), "  ", (place, "cyan"))
+        yield from _beside(head, Text(duration(function.compile_s), "magenta"), width)
+        facts = [plural(function.graphs, noun)]
         if function.again:
             facts.append(f"{function.again:,} of them compiled again")
         if function.breaks:
@@ -249,8 +260,8 @@ def _findings(report: Report, width: int, hidden: int, since: list[str]) -> Iter
 
 
 def _accounts(report: Report, width: int) -> Iterator[RenderableType]:
-    """What took much of the run, with its reason; torch.compile has a section of its own."""
-    costly = [one for one in report.accounts if one.costly and one.what != "torch.compile"]
+    """What took much of the run, with its reason; torch.compile and JAX have sections of their own."""
+    costly = [one for one in report.accounts if one.costly and one.what not in ("torch.compile", "jax")]
     if costly:
         yield title("What took more than a tenth of the run", width)
     for one in costly:
@@ -261,12 +272,13 @@ def _nothing(report: Report) -> str:
     """What was looked for in a program of which nothing was seen."""
     own = [(sum(stat.count for stat in report.steps), "step"), (len(report.scopes), "scope")]
     seen = " and ".join(plural(count, noun) for count, noun in own if count)
-    return f"Nothing was observed{f' but {seen}' * bool(seen)}: no graph of torch.compile, no program on an xla device."
+    looked_for = "no graph of torch.compile, no program of JAX or on an xla device"
+    return f"Nothing was observed{f' but {seen}' * bool(seen)}: {looked_for}."
 
 
 def _clean(report: Report) -> str:
     graphs = report.compilation.count or report.torch_compile.graphs
-    counts = [(graphs, "graph"), (sum(stat.count for stat in report.steps), "step")]
+    counts = [(graphs, "graph"), (report.jax.graphs, "JAX program"), (sum(stat.count for stat in report.steps), "step")]
     looked_at = ", ".join(plural(count, noun) for count, noun in counts if count)
     return f"No findings: {looked_at}." if looked_at else "No findings."
 

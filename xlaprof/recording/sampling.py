@@ -32,6 +32,7 @@ from xlaprof.events import (
     Execute,
     Fallback,
     GraphBreak,
+    JitCompile,
     Recompile,
     Scope,
     Step,
@@ -50,7 +51,7 @@ SLOW = 1.5
 _MEDIAN_OF = 101
 
 _REMARKABLE = frozenset(
-    {Compiling, Compile, GraphBreak, DynamoCompile, Recompile, DynamoLimit, Evicted, Dropped, Device}
+    {Compiling, Compile, GraphBreak, DynamoCompile, Recompile, DynamoLimit, JitCompile, Evicted, Dropped, Device}
 )
 
 Put = Callable[[Any], None]

@@ -41,7 +41,7 @@ class _Sources:
 
 def _attach(source: LiveSource, rec: recorder.Recorder) -> None:
     """This may run inside the program's import of the module, when the recording has ended, or in a fork's child."""
-    if recorder.active is rec and rec.adopt(source):
+    if recorder.active is rec and rec.adopt(source) and not getattr(source, "announces_itself", False):
         rec.emit(events.Source(perf_counter_ns(), source.name, source.vocabulary))
 
 

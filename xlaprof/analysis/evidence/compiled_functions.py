@@ -14,7 +14,7 @@ from xlaprof.analysis.evidence.breaks import broken, function_name
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures import sort_out
 from xlaprof.analysis.fold.torch_compile import FunctionTally
-from xlaprof.analysis.model import Charge, Finding, FunctionStat, TorchCompileStat
+from xlaprof.analysis.model import Charge, CompiledFunctions, Finding, FunctionStat
 from xlaprof.analysis.places import short
 from xlaprof.events import DynamoCompile, GraphBreak
 from xlaprof.text.quantities import duration, plural
@@ -24,7 +24,7 @@ _FAILURES = 3  # named
 _Key = tuple[int, int]  # of a function: stack of its definition, name
 
 
-def compiled_functions(facts: Facts, findings: tuple[Finding, ...]) -> TorchCompileStat:
+def compiled_functions(facts: Facts, findings: tuple[Finding, ...]) -> CompiledFunctions:
     """The section on torch.compile of a settled run; ``findings``: all of the run."""
     functions = facts.run.torch_compile.functions
     breaks: dict[_Key, int] = {}
@@ -33,7 +33,7 @@ def compiled_functions(facts: Facts, findings: tuple[Finding, ...]) -> TorchComp
             breaks[key] = breaks.get(key, 0) + 1
     longest = nlargest(FUNCTIONS, functions.items(), key=lambda item: item[1].dur)
     total = sum(one.dur for one in functions.values())
-    return TorchCompileStat(
+    return CompiledFunctions(
         count=len(functions),
         graphs=sum(one.versions for one in functions.values()),
         total_s=total / 1e9,

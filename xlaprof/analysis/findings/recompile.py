@@ -14,6 +14,7 @@ from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
+from xlaprof.analysis.recompiles import jit_calls
 from xlaprof.analysis.recompiles.advice import advise
 from xlaprof.analysis.recompiles.along import passes
 from xlaprof.analysis.recompiles.explanation import explanation
@@ -38,6 +39,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     for group in groups(facts):
         yield _finding(facts, group)
     yield from guard_failures.find(facts)
+    yield from jit_calls.find(facts)
 
 
 def _finding(facts: Facts, group: Group) -> Finding:

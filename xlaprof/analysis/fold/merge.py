@@ -62,6 +62,7 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     _add(mine.sites, {place: replace(site, loop=stack(site.loop)) for place, site in theirs.sites.items()}, stack)
     add_counts(mine.breaks, theirs.breaks, lambda key: (stack(key[0]), key[1], text(key[2])))
     mine.torch_compile.merge(theirs.torch_compile, ids)
+    mine.jit.merge(theirs.jit, ids)
     _add_compiles(mine, theirs, ids)
     mine.window.merge(theirs.window, ids)
     mine.merged_devices = mine.merged_devices + theirs.devices()

@@ -17,6 +17,7 @@ from xlaprof.analysis.timeline.rhythm import Rhythm
 
 from .cuts import Cuts
 from .distribution import Distribution
+from .jit import Jit
 from .reads_and_fallbacks import ReadsAndFallbacks, pair
 from .series import Series
 from .tallies import FEW, CompileBill, CompileRecord, Reading, ScopeTally, Site, StepTally, Timed
@@ -72,6 +73,7 @@ class Totals(ReadsAndFallbacks):
         self.holders: dict[int, str] = {}  # stack -> name of the thread that the main thread waited for
         self.breaks: dict[tuple[int, str, int], int] = {}
         self.torch_compile = TorchCompile()
+        self.jit = Jit()
         self.lives: Series[Reading] = Series()
         self.held: list[tuple[int, int]] = []  # stack of a line whose tensors stay alive, and their number
         self.kept: ev.Kept | None = None  # their retainer
@@ -114,6 +116,7 @@ class Totals(ReadsAndFallbacks):
             ev.GraphBreak: self._on_break,
             ev.Counters: self._on_counters,
             ev.DynamoCompile: self._on_dynamo_compile,
+            ev.JitCompile: self._on_jit_compile,
             ev.Recompile: self._on_dynamo_recompile,
             ev.DynamoLimit: self._on_dynamo_limit,
         }
@@ -402,6 +405,14 @@ class Totals(ReadsAndFallbacks):
         self.now = ("running", end)
         self.cover(event.t, end)
         self.torch_compile.on_compile(event, self.step_num + 1)
+
+    def _on_jit_compile(self, event: ev.JitCompile) -> None:
+        end = event.t + event.dur
+        self._paint((event.t, end, host.COMPILE, event.stack))
+        self.compiling = None
+        self.now = ("running", end)
+        self.cover(event.t, end)
+        self.jit.on_compile(event, self.step_num + 1)
 
     def _on_dynamo_recompile(self, event: ev.Recompile) -> None:
         self.torch_compile.on_recompile(event, self.step_num + 1)

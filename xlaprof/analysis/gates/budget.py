@@ -15,14 +15,14 @@ from xlaprof.analysis.findings import kinds
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import SEVERITIES, Finding, Place, Report
 from xlaprof.analysis.run import Run
-from xlaprof.events import AnyEvent, GraphBreak, Live, Recompile
+from xlaprof.events import AnyEvent, GraphBreak, JitCompile, Live, Recompile
 from xlaprof.text.quantities import duration, plural, size_text, times
 from xlaprof.text.strings import path_line, printable
 
 from .limits import LIMITS, Budget, BudgetError
 from .warm_up import Read, after_step
 
-_Event = TypeVar("_Event", GraphBreak, Live, Recompile)
+_Event = TypeVar("_Event", GraphBreak, JitCompile, Live, Recompile)
 _Item = TypeVar("_Item")
 
 _SHOWN = 5  # findings named for a limit that counts what many of them cause
@@ -131,7 +131,7 @@ class _Case:
 
     def __init__(self, read: Read, budget: Budget, path: str, notes: Callable[[], tuple[str, ...]]) -> None:
         self.budget, self.path = budget, path
-        self._kept: list[GraphBreak | Live | Recompile] = []  # those that the analysis keeps only in part
+        self._kept: list[GraphBreak | JitCompile | Live | Recompile] = []  # those that the analysis keeps only in part
         self.run = self.counted = Run().feed_all(self._keeping(read())).settled()
         self.begin: int | None = None  # of what counts; None: all does
         if budget.after_step is not None:
@@ -145,7 +145,7 @@ class _Case:
 
     def _keeping(self, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
         for event in events:
-            if isinstance(event, GraphBreak | Live | Recompile):
+            if isinstance(event, GraphBreak | JitCompile | Live | Recompile):
                 self._kept.append(event)
             yield event
 
@@ -239,22 +239,26 @@ def _recompiles(case: _Case) -> _Measured:
         # torch.compile reports its recompilations itself: the parts of a function are compiled at one line, too.
         again = [one for one in case.compiles() if (one.nth or one.visits) and one.trigger != "dynamo"]
         guards = [event for event in case.events(Recompile) if not event.fresh]
+        changed = [event for event in case.events(JitCompile) if event.changes]
         # the run keeps a bounded number of records; all compiles beyond them are repetitions
-        count = len(again) + len(guards) + max(0, case.run.compile_bill.count - len(case.run.compiles))
+        count = len(again) + len(guards) + len(changed) + max(0, case.run.compile_bill.count - len(case.run.compiles))
         offences = (*_compiled(case, "max_recompiles", again), *_guarded(case, guards))
+        offences += tuple(_jitted(case, "max_recompiles", changed))
     return _Measured(count, plural(count, "recompilation"), offences)
 
 
 def _compiles(case: _Case) -> _Measured:
-    count = case.counted.compile_bill.count
-    return _Measured(count, plural(count, "compile"), _compiled(case, "max_compiles", case.compiles()))
+    programs = list(case.events(JitCompile))
+    count = case.counted.compile_bill.count + len(programs)
+    offences = *_compiled(case, "max_compiles", case.compiles()), *_jitted(case, "max_compiles", programs)
+    return _Measured(count, plural(count, "compile"), offences)
 
 
 def _compile_time(case: _Case) -> _Measured:
-    value = case.counted.compile_bill.total / 1e9
-    return _Measured(
-        value, f"{duration(value)} of compiling", lambda: _compiled(case, "max_compile_time", case.compiles())
-    )
+    programs = list(case.events(JitCompile))
+    value = (case.counted.compile_bill.total + sum(program.dur for program in programs)) / 1e9
+    blamed = *_compiled(case, "max_compile_time", case.compiles()), *_jitted(case, "max_compile_time", programs)
+    return _Measured(value, f"{duration(value)} of compiling", blamed)
 
 
 def _compiled(case: _Case, limit: str, records: list[CompileRecord]) -> Iterator[Offence]:
@@ -271,6 +275,18 @@ def _compiled(case: _Case, limit: str, records: list[CompileRecord]) -> Iterator
             if change
             else "Run this once in warm-up, so that it is compiled there."
         )
+        yield case.at(limit, place, len(group), cause, advice)
+
+
+def _jitted(case: _Case, limit: str, events: list[JitCompile]) -> Iterator[Offence]:
+    """Programs of JAX, by the line that called."""
+    for place, group in case.by_line((event.stack, event) for event in events):
+        change = next((event.changes[0] for event in group if event.changes), None)
+        why = f": {change.name or change.kind} was {change.old or '?'}, then {change.new or '?'}" if change else ""
+        name = case.run.names.text(group[0].func) or "a function"
+        spent = duration(sum(event.dur for event in group) / 1e9)
+        cause = f"JAX compiled {name} {times(len(group))} ({spent}){why}."
+        advice = "Call it with the same shapes, dtypes and static values, or once for each in warm-up."
         yield case.at(limit, place, len(group), cause, advice)
 
 

@@ -38,10 +38,10 @@ def by_design(facts: Facts, group: Group) -> bool:
     often = len(turns)
     if any(not _is_kept(own, often) for own in turns.values()) or _is_last_batch(turns):
         return False
-    return bool(group.first.name) or _are_chosen(turns) or group.cost_s < DEAR * facts.wall_s  # modules have names
+    return bool(group.first.name) or are_chosen(turns) or group.cost_s < DEAR * facts.wall_s  # modules have names
 
 
-def _are_chosen(shapes: Iterable[str]) -> bool:
+def are_chosen(shapes: Iterable[str]) -> bool:
     """Whether each dimension takes multiples of one number only, round or few; beside 1, as of a single token."""
     rows = [dims(one) or ((int(one),) if one.isdecimal() else ()) for one in shapes]
     for sizes in map(set, zip(*rows, strict=False)):

@@ -1,0 +1,342 @@
+"""Programs of JAX, each with a reason to be compiled again: the events and the report name it, at the user's line."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src import monitoring
+from recording import Recorded, recording
+
+import xlaprof
+from xlaprof.analysis.early_warnings import EarlyWarnings
+from xlaprof.analysis.model import Finding, Report
+from xlaprof.analysis.run import Run
+from xlaprof.cli import main
+from xlaprof.events import ArgumentChange, JitCompile, Source
+
+
+class Told:
+    """A program that was recorded: its events, and its report."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self.recorded = recorded
+        self.report: Report = Run().feed_all(recorded.events).report()
+
+    @property
+    def programs(self) -> list[JitCompile]:
+        return self.recorded.of(JitCompile)
+
+    def of(self, name: str) -> list[JitCompile]:
+        return [one for one in self.programs if self.recorded.texts[one.func] == name]
+
+    def changes(self, name: str) -> list[list[ArgumentChange]]:
+        return [one.changes for one in self.of(name)]
+
+    @property
+    def finding(self) -> Finding:
+        [finding] = self.report.findings
+        return finding
+
+
+def told(path: Path, program: Callable[[], Any]) -> Told:
+    jax.clear_caches()  # what another test compiled is compiled again
+    with recording(path) as recorded:
+        program()
+    return Told(recorded())
+
+
+@pytest.fixture
+def tell(tmp_path: Path) -> Callable[[Callable[[], Any]], Told]:
+    return functools.partial(told, tmp_path / "run.log")
+
+
+Tell = Callable[[Callable[[], Any]], Told]
+
+
+def test_a_batch_of_other_sizes_is_named_as_the_program_writes_it(tell: Tell) -> None:
+    @jax.jit
+    def train_step(state: Any, batch: Any) -> Any:
+        return {"w": state["w"] - batch["x"].T @ (batch["x"] @ state["w"] - batch["y"])}
+
+    def train() -> None:
+        state = {"w": jnp.zeros((8, 1))}
+        for step in range(6):
+            rows = 16 + 3 * (step % 3)
+            batch = {"x": np.ones((rows, 8), np.float32), "y": np.ones((rows, 1), np.float32)}
+            state = train_step(state, batch)  # here
+
+    run = tell(train)
+    first, second, third = run.changes("train_step")
+    assert first == []
+    x, y = second
+    assert (x.kind, x.name, x.old, x.new, x.dim) == ("shape", "batch['x']", "f32[16,8]", "f32[19,8]", 0)
+    assert (y.kind, y.name, y.old, y.new) == ("shape", "batch['y']", "f32[16,1]", "f32[19,1]")
+    assert {third[0].old, third[0].new} <= {"f32[16,8]", "f32[19,8]", "f32[22,8]"}
+    finding = run.finding
+    assert finding.kind == "recompile"
+    assert finding.count == 2
+    assert finding.place.code == "state = train_step(state, batch)  # here"
+    assert "The shape of batch['x'] (and of batch['y']) changed from f32[16,8] to f32[19,8]" in finding.cause
+    assert "pad dimension 0 of batch['x'] (and of batch['y'])" in finding.advice
+    assert finding.also  # the definition
+
+
+def test_the_phases_are_parts_of_the_whole_and_the_accounts_have_it(tell: Tell) -> None:
+    @jax.jit
+    def f(x: Any) -> Any:
+        for _ in range(30):
+            x = jnp.sin(x) @ x
+        return x
+
+    run = tell(lambda: f(np.ones((4, 4), np.float32)))
+    [program] = run.of("f")
+    assert 0 < program.trace + program.lower + program.backend <= program.dur
+    assert run.report.jax.graphs == len(run.programs)
+    assert run.report.jax.total_s == pytest.approx(sum(one.dur for one in run.programs) / 1e9)
+    assert sum(charge.seconds for charge in run.report.jax.charges) == pytest.approx(run.report.jax.total_s)
+    assert not run.report.findings
+    assert run.report.observed
+
+
+def test_a_shorter_last_batch_has_advice_of_its_own(tell: Tell) -> None:
+    @jax.jit
+    def evaluate(x: Any) -> Any:
+        return x.sum()
+
+    def program() -> None:
+        for start in range(0, 100, 32):
+            evaluate(np.ones((min(32, 100 - start), 3), np.float32))
+
+    assert "Pad the last batch to 32 rows" in tell(program).finding.advice
+
+
+def test_buckets_and_an_evaluation_of_another_size_are_no_findings(tell: Tell) -> None:
+    @jax.jit
+    def predict(tokens: Any) -> Any:
+        return tokens * 2
+
+    def program() -> None:
+        for length in (64, 128, 256, 64, 512):
+            predict(np.ones((2, length), np.float32))
+        predict(np.ones((7, 100), np.float32))  # at another line
+
+    run = tell(program)
+    assert len(run.of("predict")) == 5
+    assert run.report.findings == ()
+    assert any(charge.what == "necessary" for charge in run.report.jax.charges)
+
+
+def test_a_number_as_static_argument_has_a_program_for_each_value(tell: Tell) -> None:
+    @functools.partial(jax.jit, static_argnames="lr")
+    def update(w: Any, lr: float) -> Any:
+        return w * (1 - lr)
+
+    def program() -> None:
+        w = jnp.ones(3)
+        for step in range(5):
+            w = update(w, lr=0.5**step)
+
+    run = tell(program)
+    changes = [[(one.kind, one.name, one.new) for one in each] for each in run.changes("update")]
+    assert changes[1:3] == [[("static", "lr", "0.5")], [("static", "lr", "0.25")]]
+    assert "take lr out of static_argnums or static_argnames" in run.finding.advice
+
+    traced = jax.jit(update.__wrapped__)  # as the advice says
+    fixed = tell(lambda: [traced(jnp.ones(3), 0.5**step) for step in range(5)])
+    assert len(fixed.of("update")) == 1
+    assert not fixed.report.findings
+
+
+def test_a_mode_as_static_argument_is_meant(tell: Tell) -> None:
+    @functools.partial(jax.jit, static_argnums=1)
+    def apply(x: Any, train: bool) -> Any:
+        return x * 2 if train else x
+
+    run = tell(lambda: [apply(jnp.ones(3), mode) for mode in (True, False, True)])
+    assert len(run.of("apply")) == 2
+    assert run.report.findings == ()
+
+
+def test_a_function_made_anew_in_the_loop_is_told_to_be_hoisted(tell: Tell) -> None:
+    def program() -> None:
+        x = jnp.ones(3)
+        for scale in range(4):
+            x = jax.jit(lambda v: v * 1.5)(x)  # a new function each time
+            assert scale >= 0
+
+    run = tell(program)
+    assert [[one.kind for one in changes] for changes in run.changes("<lambda>")] == [[], *[["function"]] * 3]
+    assert run.finding.count == 3
+    assert "call jax.jit on it once, outside the loop" in run.finding.advice
+
+
+def test_a_weak_type_is_told_from_another_dtype(tell: Tell) -> None:
+    @jax.jit
+    def step(carry: Any) -> Any:
+        return carry * np.float32(0.9)
+
+    def program() -> None:
+        carry = 1.0
+        for _ in range(4):
+            carry = step(carry)
+        step(jnp.ones((), jnp.int32))
+
+    weak, dtype = tell(program).changes("step")[1:]
+    assert [one.kind for one in weak] == ["weak type"]
+    assert weak[0].name == "carry"
+    assert [(one.kind, one.new) for one in dtype] == [("dtype", "i32[]")]
+
+
+def test_a_tree_with_another_entry_is_named_by_the_entry(tell: Tell) -> None:
+    @jax.jit
+    def loss(params: Any) -> Any:
+        return sum(jax.tree.leaves(params))
+
+    def program() -> None:
+        for extra in ({}, {"bias": 1.0}):
+            loss({"layer": {"kernel": 2.0, **extra}})
+
+    [change] = tell(program).changes("loss")[1]
+    assert (change.kind, change.name) == ("structure", "params['layer']")
+    assert change.new == "params['layer']['bias'] f32[]"
+
+
+def test_where_the_configuration_changed_once_later_changes_are_still_told_right(tell: Tell) -> None:
+    """JAX's own explanation blames the configuration from then on."""
+
+    @jax.jit
+    def f(x: Any) -> Any:
+        return x @ x
+
+    def program() -> None:
+        f(np.ones((2, 2), np.float32))
+        with jax.default_matmul_precision("highest"):
+            f(np.ones((2, 2), np.float32))
+        f(np.ones((3, 3), np.float32))
+
+    _, config, shape = tell(program).changes("f")
+    assert [one.kind for one in config] == ["config"]
+    assert "matmul_precision" in config[0].name
+    assert [(one.kind, one.old, one.new) for one in shape] == [("shape", "f32[2,2]", "f32[3,3]")]
+
+
+def test_other_options_and_cleared_caches_are_told(tell: Tell) -> None:
+    def f(x: Any) -> Any:
+        return x + 1
+
+    def program() -> None:
+        jax.jit(f)(jnp.ones(3))
+        jax.jit(f, donate_argnums=0)(jnp.ones(3))
+        jax.clear_caches()
+        jax.jit(f, donate_argnums=0)(jnp.ones(3))
+
+    _, options, evicted = tell(program).changes("f")
+    assert [one.kind for one in options] == ["options"]
+    assert [one.kind for one in evicted] == ["evicted"]
+
+
+def test_operations_outside_of_jit_belong_to_their_line(tell: Tell) -> None:
+    def program() -> None:
+        for rows in (5, 7, 9, 11):
+            outside = jnp.cumsum(jnp.ones(rows)) * 2
+            assert outside.shape == (rows,)
+
+    run = tell(program)
+    assert all(one.code == 0 for one in run.programs)
+    assert {finding.place.code for finding in run.report.findings} == {"outside = jnp.cumsum(jnp.ones(rows)) * 2"}
+
+
+def test_a_program_made_while_another_is_traced_counts_once(tell: Tell) -> None:
+    @jax.jit
+    def outer(x: Any) -> Any:
+        with jax.ensure_compile_time_eval():  # runs now
+            table = jax.jit(lambda v: v * 3)(np.ones(3, np.float32))
+        return x + table
+
+    run = tell(lambda: outer(np.ones(3, np.float32)))
+    [inner], [whole] = run.of("<lambda>"), run.of("outer")
+    assert inner.t > whole.t
+    assert whole.trace < whole.dur
+    assert run.report.jax.total_s <= run.report.run.wall_s
+
+
+def test_compiling_ahead_and_a_trace_that_raises(tell: Tell) -> None:
+    @jax.jit
+    def bad(x: Any) -> Any:
+        raise ValueError("no")
+
+    def program() -> None:
+        jax.jit(lambda x: x + 1).lower(np.ones(3, np.float32)).compile()
+        with pytest.raises(ValueError, match="no"):
+            bad(np.ones(3, np.float32))
+        jax.jit(lambda x: x - 1)(np.ones(3, np.float32))
+
+    run = tell(program)
+    assert [one.known for one in run.of("<lambda>")] == [False, True]
+    assert run.of("bad") == []
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError("never")
+
+    def __hash__(self) -> int:
+        return 7
+
+
+def test_a_static_argument_that_cannot_be_printed_breaks_nothing(tell: Tell) -> None:
+    f = jax.jit(lambda x, how: x, static_argnums=1)
+    run = tell(lambda: [f(np.ones(2, np.float32), Unprintable()) for _ in range(2)])
+    assert all("never" not in json.dumps(str(one.changes)) for one in run.programs)
+    assert len(run.of("<lambda>")) == 2
+
+
+def test_jax_is_left_as_it_was(tmp_path: Path) -> None:
+    def listeners() -> tuple[int, ...]:
+        kinds = (monitoring.get_event_duration_listeners, monitoring.get_event_listeners)
+        return tuple(len(kind()) for kind in (*kinds, monitoring.get_scalar_listeners))
+
+    before = listeners()
+    with xlaprof.record(tmp_path / "run.log"):
+        assert listeners() != before
+        jax.jit(lambda x: x + 1)(np.ones(3))
+    assert listeners() == before
+
+
+def test_the_runtimes_own_programs_are_not_jaxs(tell: Tell) -> None:
+    import torch
+
+    def program() -> None:
+        x = torch.ones(3, device="xla")
+        (x + 1).cpu()
+
+    import xlaprof.runtime  # noqa: F401
+
+    run = tell(program)
+    assert run.programs == []
+    assert "jax" not in {source.name for source in run.recorded.of(Source)}
+
+
+def test_gates_and_warnings_count_programs_of_jax(tmp_path: Path) -> None:
+    f = jax.jit(lambda x: x * 2)
+
+    def program() -> None:
+        for rows in range(3, 16):
+            f(np.ones((rows, 5), np.float32))
+
+    run = told(tmp_path / "run.log", program)
+    warnings = EarlyWarnings()
+    [warning] = [text for event in run.recorded.events if (text := warnings.feed(event))]
+    assert warning.startswith("JAX compiled <lambda> again 10 times (called at ")
+    assert warning.endswith("last, x went from f32[12,5] to f32[13,5]")
+    for limit in ("--max-recompiles=3", "--max-compiles=3", "--max-compile-time=1ms"):
+        assert main(("check", str(tmp_path / "run.log"), "--no-config", limit)) == 1
+    assert main(("check", str(tmp_path / "run.log"), "--no-config", "--max-recompiles=100")) == 0

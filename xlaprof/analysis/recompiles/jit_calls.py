@@ -1,0 +1,311 @@
+"""Programs that JAX makes again: by what differs in the calls that need them, with the cause and the advice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from xlaprof.analysis.evidence.counted import Known
+from xlaprof.analysis.evidence.facts import Facts, listed
+from xlaprof.analysis.fold.jit import JitRecord, JitTally
+from xlaprof.analysis.model import Charge, CompiledFunctions, Finding, FromTo, FunctionStat, Moment
+from xlaprof.analysis.places import short
+from xlaprof.analysis.recompiles.design import are_chosen
+from xlaprof.events import ArgumentChange
+from xlaprof.text.quantities import duration, percent, plural, times
+
+#: :attr:`Finding.operation` of these findings
+JAX = "jax.jit"
+_FUNCTIONS = 50  # listed one by one
+_MODES = 3  # values of a static argument that are modes, where they are no numbers
+_TRIFLE = 0.005  # of the run: what costs less, and came once, is set aside
+_NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
+
+
+class Sorted(NamedTuple):
+    """Programs made for calls that differ from earlier ones."""
+
+    found: list[list[JitRecord]]  # by cause
+    necessary: list[JitRecord]  # another use of the function, a size or mode that was chosen
+
+
+def sort_out(facts: Facts) -> Sorted:
+    """What the programs made again belong to. One cause of one function is one, whichever line calls it; operations
+    outside of jitted functions belong to their line."""
+    groups: dict[tuple[object, ...], list[JitRecord]] = {}
+    necessary = []
+    for record in facts.run.jit.records:
+        event, first = record.event, record.event.changes[0]
+        if record.apart and first.kind in _OF_THE_CALL:
+            necessary.append(record)
+        elif event.code:
+            groups.setdefault((event.code, event.func, first.kind, first.name, first.dim), []).append(record)
+        else:
+            place = facts.names.place(event.stack)
+            groups.setdefault((place.file, place.line, first.kind), []).append(record)
+    found = []
+    for group in groups.values():
+        if _by_design(group):
+            necessary += group
+        else:
+            found.append(group)
+    return Sorted(found, necessary)
+
+
+#: what another line of the program may well call it with: evaluation beside training, a mode
+_OF_THE_CALL = frozenset({"shape", "rank", "dtype", "static", "structure"})
+
+
+def _by_design(group: list[JitRecord]) -> bool:
+    """Whether somebody chose these: sizes that are round (buckets), or the few modes of a static argument."""
+    changes = [record.event.changes[0] for record in group]
+    if changes[0].kind == "static":
+        values = {value for change in changes for value in (change.old, change.new)}
+        return len(values) <= _MODES and not any(map(_NUMBER.fullmatch, values))
+    if changes[0].kind != "shape" or not group[0].event.code or _last_batch(changes):
+        return False
+    sizes = {size for change in changes for size in _sizes_of(change)}
+    return len(sizes) > 2 and are_chosen(map(str, sizes))
+
+
+def _sizes_of(change: ArgumentChange) -> list[int]:
+    found = [re.search(r"\[([\d,]*)\]", text) for text in (change.old, change.new)]
+    rows = [[int(size) for size in one[1].split(",") if size] for one in found if one is not None]
+    return [row[change.dim] for row in rows if 0 <= change.dim < len(row)]
+
+
+def _last_batch(changes: list[ArgumentChange]) -> int:
+    """The size of whole batches, where the only other one is a smaller one; else 0."""
+    sizes = [_sizes_of(change) for change in changes]
+    seen = {size for pair in sizes for size in pair}
+    smaller = all(len(pair) == 2 and pair[1] < pair[0] for pair in sizes)
+    return max(seen) if changes[0].dim == 0 and len(seen) == 2 and smaller else 0
+
+
+# -- causes and advice
+
+
+class _Text(NamedTuple):
+    """Fields: {name}, {old}, {new}, {went}, {dim}, {function}, {others}."""
+
+    cause: str
+    advice: str | Callable[[list[ArgumentChange]], str]
+
+
+def _advise_shape(changes: list[ArgumentChange]) -> str:
+    whole = _last_batch(changes)
+    if whole:
+        return f"Pad the last batch to {whole} rows and mask them, or leave it out (drop_last)."
+    if re.search(r"cache|past_key", changes[0].name):
+        return (
+            "Write into a cache of fixed size with jax.lax.dynamic_update_slice, and pass the position as an array: "
+            "what grows by each token has a program for every length."
+        )
+    return (
+        "JAX makes a program for every shape: pad dimension {dim} of {name}{others} to one size, or to a few (buckets: "
+        "64, 128, 256), before the call, and mask what was added."
+    )
+
+
+def _advise_static(changes: list[ArgumentChange]) -> str:
+    if all(_NUMBER.fullmatch(change.new) for change in changes):
+        return (
+            "Each value of a static argument has a program of its own: take {name} out of static_argnums or "
+            "static_argnames where the function only computes with it; where it decides a shape or a loop, use few "
+            "values."
+        )
+    return "Each value of a static argument has a program of its own: use few values of {name}, or pass it as an array."
+
+
+_TEXTS = {
+    "shape": _Text("The shape of {name}{others} changed {went}", _advise_shape),
+    "rank": _Text("The rank of {name} changed {went}", "Give {name} the same number of dimensions in every call."),
+    "dtype": _Text(
+        "The dtype of {name} changed {went}", "Convert {name} to one dtype before the call: {name}.astype({old_dtype})."
+    ),
+    "weak type": _Text(
+        "{name} went from {old} to {new}: a number of Python's has a weak type, which is another type to JAX",
+        "Make {name} an array of one dtype from the first call on: jnp.asarray(value, dtype=...), or "
+        "jax.lax.convert_element_type.",
+    ),
+    "sharding": _Text(
+        "The sharding of {name} changed {went}",
+        "Give {name} one sharding before the first call (jax.device_put(x, sharding)), or state in_shardings and "
+        "out_shardings, so that results come back as they went in.",
+    ),
+    "device": _Text(
+        "The device of {name} changed {went}",
+        "Put {name} on its device once, before the first call: jax.device_put(x, device). A result is committed to a "
+        "device, and a fresh array is not.",
+    ),
+    "static": _Text("The static argument {name} changed {went}", _advise_static),
+    "structure": _Text(
+        "The structure of {name} changed: {old} was there before, and {new} is now",
+        "Give {name} the same keys, lengths and None entries in every call.",
+    ),
+    "function": _Text(
+        "Each call has a new function object of the same code, and a program belongs to one object",
+        "Define {function} and call jax.jit on it once, outside the loop; pass what varies as an argument, not by a "
+        "closure, a lambda or functools.partial.",
+    ),
+    "options": _Text(
+        "jit was called again with other options (donated or static arguments, shardings, device)",
+        "Call jax.jit once, with one set of options, and keep the result.",
+    ),
+    "config": _Text(
+        "JAX's configuration changed{config}",
+        "Call {function} under the same configuration each time: set it once at the start, and use no context manager "
+        "around some of the calls.",
+    ),
+    "evicted": _Text(
+        "Its program was there before and had been dropped: by jax.clear_caches() or {function}.clear_cache(), or "
+        "because a cache was full",
+        "Clear no caches in the loop, and keep the jitted function alive.",
+    ),
+}  # fmt: skip
+_OUTSIDE = _Text(
+    "Operations outside of any jitted function ({function}) are programs of their own, one for every shape: {name} "
+    "changed {went}",
+    "Do this inside a jitted function, on arrays of one size (padded, masked); or with NumPy, before they come to the "
+    "device.",
+)
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """One finding for each function and cause."""
+    for group in sort_out(facts).found:
+        yield _finding(facts, group)
+
+
+def _finding(facts: Facts, group: list[JitRecord]) -> Finding:
+    event, change = group[0].event, group[0].event.changes[0]
+    changes = [record.event.changes[0] for record in group]
+    text = _TEXTS.get(change.kind, _TEXTS["function"]) if event.code or change.kind != "shape" else _OUTSIDE
+    advice = text.advice if isinstance(text.advice, str) else text.advice(changes)
+    fields = _fields(facts, group)
+    cost = sum(record.event.dur for record in group) / 1e9
+    name = facts.names.text(event.func)
+    what = f"{name} was compiled again {times(len(group))}" if event.code else f"{plural(len(group), 'program')} more"
+    return facts.finding(
+        "recompile",
+        facts.names.place(event.stack),
+        operation=JAX,
+        count=len(group),
+        counted=Known(tuple(Moment(one.event.t, one.event.dur, detail=_went(one)) for one in group)),
+        cost_s=cost,
+        trifle=len(group) == 1 and cost < _TRIFLE * facts.wall_s,
+        cause=f"{_filled(text.cause, fields)}: {what}, {duration(cost)} in all.",
+        advice=_filled(advice, fields),
+        change=FromTo(change.kind, change.old, change.new),
+        evidence=listed([_evidence(record) for record in group]),
+        discriminator=f"{name} {change.kind} {change.name}",
+        also=[facts.names.place(one) for record in group for one in (record.event.stack, record.event.code)],
+        values=tuple(_values(changes)),
+    )
+
+
+def _fields(facts: Facts, group: list[JitRecord]) -> dict[str, str]:
+    change = group[0].event.changes[0]
+    went = {(one.old, one.new) for one in (record.event.changes[0] for record in group)}
+    others = [one.name for one in group[0].event.changes[1:] if one.kind == change.kind and one.name != change.name]
+    functions = dict.fromkeys(facts.names.text(record.event.func) for record in group)
+    more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
+    return {
+        "name": change.name or "an argument",
+        "old": change.old or "nothing",
+        "new": change.new or "nothing",
+        "old_dtype": f"'{change.old.partition('[')[0]}'",
+        "went": f"from {change.old} to {change.new}{more}",
+        "dim": str(max(change.dim, 0)),
+        "function": ", ".join(list(functions)[:4]),
+        "others": f" (and of {', '.join(others[:3])})" if others else "",
+        "config": f": {change.name} went from {change.old} to {change.new}" if change.name else "",
+    }
+
+
+def _filled(text: str, fields: dict[str, str]) -> str:
+    return re.sub(r"\{(\w+)\}", lambda found: fields.get(found[1], found[0]), text)
+
+
+def _went(record: JitRecord) -> str:
+    change = record.event.changes[0]
+    return f"{change.old} -> {change.new}" if change.old or change.new else change.kind
+
+
+def _evidence(record: JitRecord) -> str:
+    when = f"step {record.step}" if record.step > 0 else f"program {record.event.versions + 1}"
+    others = [f"{one.name} {one.old} -> {one.new}".strip() for one in record.event.changes[1:4]]
+    too = f"; differs too: {', '.join(others)}" if others else ""
+    return f"{when}: {duration(record.event.dur / 1e9)}, {record.event.changes[0].name} {_went(record)}{too}"
+
+
+def _values(changes: list[ArgumentChange]) -> list[tuple[str, int]]:
+    counts: dict[str, int] = {changes[0].old: 1} if changes[0].old else {}
+    for change in changes:
+        if change.new:
+            counts[change.new] = counts.get(change.new, 0) + 1
+    return list(counts.items())
+
+
+# -- what JAX did, and why each second was spent
+
+
+def jitted_functions(facts: Facts, findings: tuple[Finding, ...]) -> CompiledFunctions:
+    """The section on JAX of a settled run; ``findings``: all of the run."""
+    functions = facts.run.jit.functions
+    longest = sorted(functions.items(), key=lambda item: -item[1].dur)[:_FUNCTIONS]
+    total = sum(one.dur for one in functions.values())
+    return CompiledFunctions(
+        count=len(functions),
+        graphs=sum(one.programs for one in functions.values()),
+        total_s=total / 1e9,
+        functions=tuple(_stat(facts, key[0], tally) for key, tally in longest),
+        charges=tuple(_charges(facts, findings, total / 1e9)),
+    )
+
+
+def _stat(facts: Facts, place: int, tally: JitTally) -> FunctionStat:
+    phases = {"tracing": tally.trace, "lowering": tally.lower, "XLA": tally.backend}
+    spent = ", ".join(f"{name} {percent(ns / tally.dur)}" for name, ns in phases.items() if tally.dur and ns)
+    return FunctionStat(
+        name=facts.names.text(tally.name) or "operations outside of jit",
+        place=facts.names.place(place),
+        backend=spent,
+        graphs=tally.programs,
+        again=tally.again,
+        breaks=0,
+        compile_s=tally.dur / 1e9,
+    )
+
+
+def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Iterator[Charge]:
+    functions = facts.run.jit.functions.values()
+    outside = sum(one.dur for one in functions if not one.name) / 1e9
+    again = min(total, sum(one.cost_s for one in findings if one.operation == JAX))
+    necessary = min(total - again, sum(record.event.dur for record in sort_out(facts).necessary) / 1e9)
+    cached = sum(one.cached for one in functions) / 1e9
+    first = max(0.0, total - again - necessary)
+    graphs = sum(one.programs - one.again for one in functions)
+    text = f"for the first compilation of {plural(graphs, 'program')}: normal."
+    if outside > first / 2 and outside > 0:
+        most = max((key for key, one in facts.run.jit.functions.items() if not one.name), key=_dur(facts))
+        place = short(facts.names.place(most[0]))
+        text += f" Operations outside of jitted functions, most of them at {place}, are programs of their own."
+    if cached:
+        text += f" Of it {duration(cached)} went into programs that came from the persistent cache."
+    else:
+        text += (
+            " A second run takes most of it from a cache on disk: jax.config.update('jax_compilation_cache_dir', ...)."
+        )
+    charged = {"first": first, "recompile": again, "necessary": necessary}
+    why = {
+        "first": text,
+        "recompile": "for compiling again: see the findings.",
+        "necessary": "for another use of a function (another line, a mode, sizes that were chosen): normal.",
+    }
+    yield from (Charge(what, seconds, why[what]) for what, seconds in charged.items() if seconds > 0)
+
+
+def _dur(facts: Facts) -> Callable[[tuple[int, int]], int]:
+    return lambda key: facts.run.jit.functions[key].dur

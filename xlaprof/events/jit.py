@@ -1,0 +1,38 @@
+"""What ``jax.jit`` does: programs compiled, and in what the call that needed one differs from earlier calls."""
+
+import msgspec
+
+from xlaprof.bounds import Count, CountIfKnown, Id, List, Ns, String
+
+from .base import Event
+
+
+class ArgumentChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One thing in which a call differs from the earlier call of the function that is most like it."""
+
+    #: "shape" | "rank" | "dtype" | "weak type" | "sharding" | "device" | "static" | "structure" (of a pytree) |
+    #: "function" (another object of the same code) | "options" (of ``jit``) | "config" | "evicted"
+    kind: String
+    name: String = ""  # as the program writes it: "batch['tokens']", "state.params['dense']['kernel']"
+    old: String = ""  # for people: "f32[8,128]", "'relu'"; values of static arguments alone
+    new: String = ""
+    dim: CountIfKnown = -1  # of shapes
+
+
+class JitCompile(Event, frozen=True, tag="jit"):
+    """JAX made a program for a call of a jitted function, or for an operation outside of one. ``dur`` is the whole of
+    it, without programs that were made meanwhile for values computed while it was traced."""
+
+    t: Ns
+    dur: Ns
+    func: Id  # Text id: the function's name
+    stack: Id = 0  # Stack id: the user's line that called it
+    code: Id = 0  # Stack id: where the function is defined; 0: in JAX or another library
+    trace: Ns = 0  # ns: Python to a jaxpr
+    lower: Ns = 0  # ns: the jaxpr to StableHLO
+    backend: Ns = 0  # ns of XLA's compilation, or of the read from its persistent cache
+    cached: bool = False  # it came from the persistent compilation cache
+    versions: Count = 0  # programs that calls of this function had before
+    changes: List[ArgumentChange] = []  # the first few; empty: the first program, or it is not known what differs
+    known: bool = True  # False: JAX does not say which call needed it (``lower().compile()``, a backward pass)
+    tid: Id = 1

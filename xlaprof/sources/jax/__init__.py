@@ -1,0 +1,38 @@
+"""``jax.jit``, on any device, while it works: each program that is made, why, for which line, and what it cost.
+
+JAX tells listeners when it traces, lowers and compiles (``jax.monitoring``). Then, and only then, its own frame has the
+function and the arguments of the call that needed it. A call that finds its program stays in C++ and costs nothing.
+
+==================  ==========================================================================
+:mod:`.listeners`   from what JAX says to events
+:mod:`.signature`   what a call looks like to JAX, and in what two calls differ
+:mod:`.internals`   what of JAX is private
+==================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xlaprof.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from xlaprof.recording.recorder import Recorder
+
+    from .listeners import Listeners
+
+
+class Jax:
+    name = "jax"
+    module = "jax"
+    vocabulary = Vocabulary(arrays="jnp", pad_code="jnp.pad({name}, ...)")
+    #: the embedded runtime compiles by JAX, too: a log has this source once a program of the user's own was compiled
+    announces_itself = True
+
+    def attach(self, rec: Recorder) -> Listeners:
+        from .listeners import Listeners
+
+        return Listeners(rec, self.name, self.vocabulary)
+
+
+LIVE = Jax()

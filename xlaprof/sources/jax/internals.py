@@ -1,0 +1,77 @@
+"""What of JAX is private, in one place. Where another JAX has it otherwise, less is known, and nothing fails."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any, NamedTuple
+
+#: the function of JAX's in which a call that no compiled program fits is handled, and what it calls the parts of it
+_MISS, _FILE = "cache_miss", "pjit.py"
+_PARTS = ("fun", "args", "kwargs", "jit_info")
+_DEEPEST = 2_000
+
+
+class Miss(NamedTuple):
+    """A call that no compiled program fits, while JAX handles it."""
+
+    frame: int  # identifies it as long as it lasts
+    fun: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    options: Any  # PjitInfo: static_argnums, static_argnames, donate_argnums, fun_signature...
+
+
+class Here(NamedTuple):
+    """Where JAX compiles now."""
+
+    miss: Miss | None  # None: no call of a jitted function needs it
+    frames: frozenset[int]  # of all that are on the stack
+    ours: bool  # the embedded runtime compiles, for a graph of its own
+
+
+def here(own: str, package: str) -> Here:
+    """``own``: the folder of xlaprof; ``package``: that of jax."""
+    frame: FrameType | None = sys._getframe(1)
+    frames, miss, ours = set[int](), None, None
+    for _ in range(_DEEPEST):
+        if frame is None:
+            break
+        frames.add(id(frame))
+        file = frame.f_code.co_filename
+        if miss is None and frame.f_code.co_name == _MISS and file.endswith(_FILE):
+            miss = _miss(frame)
+        # whoever called JAX, from outside of it and of this source
+        if ours is None and not file.startswith(package) and "sources" not in file[len(own) :].split("/", 1)[0]:
+            ours = file.startswith(own)
+        frame = frame.f_back
+    return Here(miss, frozenset(frames), bool(ours))
+
+
+def _miss(frame: FrameType) -> Miss | None:
+    held = frame.f_locals
+    if any(name not in held for name in _PARTS):
+        return None
+    return Miss(id(frame), *(held[name] for name in _PARTS))
+
+
+def is_traced(value: Any) -> bool:
+    """Whether this is a tracer: it has a shape, and no place on a device."""
+    core: Any = sys.modules.get("jax.core")
+    return core is not None and isinstance(value, core.Tracer)
+
+
+def context() -> Any:
+    """What of JAX's configuration is part of a program's key: equal, or not. ``None`` where it cannot be asked."""
+    config: Any = sys.modules.get("jax._src.config")
+    ask = getattr(config, "trace_context", None)
+    return ask() if callable(ask) else None
+
+
+def context_names() -> tuple[str, ...]:
+    """The names of what :func:`context` returns, in its order; empty where JAX does not tell them."""
+    config: Any = sys.modules.get("jax._src.config")
+    try:
+        return tuple(config.trace_context_names())
+    except (AttributeError, NotImplementedError):
+        return ()
