@@ -312,7 +312,10 @@ def _claims(facts: Facts, findings: tuple[Finding, ...]) -> dict[tuple[int, int]
 
 
 def _cuts(facts: Facts, finding: Finding) -> list[Cut]:
-    return facts.claims.get(finding.id.partition("-")[0], [])  # findings of one id are numbered
+    """What a fix of a finding takes out of the run. Of findings of one id, which are numbered, each has its own."""
+    id, _, number = finding.id.partition("-")
+    claims = facts.claims.get(id, [])
+    return claims[int(number) - 1 : int(number)] if number else claims
 
 
 def _necessary(facts: Facts, record: CompileRecord) -> str:
