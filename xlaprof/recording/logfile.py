@@ -99,7 +99,7 @@ class LogFile:
 
     def begin(self, header: Header) -> None:
         """Write the header, at once: a program that is killed a moment later leaves a log that can be read."""
-        self._header = line(header)
+        self._header = _own[self.path] = line(header)
         self.append(self._header)
         self.flush()
 
@@ -235,8 +235,13 @@ class LogFile:
 
 
 def open_log(path: str, overwrite: bool, force: bool, mode: int) -> LogFile:
-    """The log at ``path``, or the first free one beside it (``run.2.log``) where another process records into it."""
+    """The log at ``path``, or the first free one beside it (``run.2.log``) where another process records into it.
+
+    An earlier recording of this process is kept under another name (``run.1.log``).
+    """
     with contextlib.suppress(BlockingIOError):
+        if overwrite:
+            _keep_own(path)
         return LogFile(path, overwrite, force, mode)
     root, extension = os.path.splitext(path)
     number = 2
@@ -247,6 +252,26 @@ def open_log(path: str, overwrite: bool, force: bool, mode: int) -> LogFile:
             warn(f"another process is recording into {path}: this one records into {beside}")
             return log
         number += 1
+
+
+#: the recordings of this process: path -> how the log begins
+_own: dict[str, bytes] = {}
+
+
+def _keep_own(path: str) -> None:
+    """Where ``path`` holds a recording of this process, give that the first free name beside it, and say so."""
+    begins = _own.get(path)
+    if begins is None or not os.path.isfile(path):
+        return
+    with open(path, "rb") as file:
+        if file.read(len(begins)) != begins:
+            return
+    root, extension = os.path.splitext(path)
+    number = 1
+    while os.path.lexists(kept := f"{root}.{number}{extension}"):
+        number += 1
+    os.rename(path, kept)
+    warn(f"{path} is recorded anew: the earlier recording of this process is now {kept}")
 
 
 _NEWLINE = 0x0A

@@ -341,11 +341,12 @@ class record:  # used like a function
     ``detail="auto"`` keeps long recordings small: ordinary steps are summed instead of written event by event
     (:mod:`xlaprof.recording.sampling`); ``"full"`` keeps every event.
     ``joinable=True`` (set by ``xlaprof run``) lets a later ``record`` of the program join this recording, with one line
-    on stderr, instead of failing: its ``stop()`` then ends nothing.
+    on stderr where it names another file, instead of failing: its ``stop()`` then ends nothing.
     ``{rank}`` in the path is replaced by the process's rank; each of several ranks gets a file of its own.
     Where another process records into the file, this one takes the first free ``run.2.log`` and says so.
-    An earlier recording is replaced, any other file only with ``force=True``; ``mode`` are the permissions of the log,
-    which holds the program's arguments, its paths and lines of its code.
+    An earlier recording is replaced, but one of this process is kept as ``run.1.log``, with one line on stderr. Any
+    other file is replaced only with ``force=True``; ``mode`` are the permissions of the log, which holds the program's
+    arguments, its paths and lines of its code.
     Raises :class:`RecordingError` if this process is recording already, if the file exists and ``overwrite`` is False
     or it is no recording, or if it cannot be written. The log notes the type of an exception that leaves the block.
     """
@@ -375,7 +376,8 @@ class record:  # used like a function
         global active
         with _switch:
             if active is not None and active.joinable:
-                warn(f"already recording into {active.path}: {self.path} is not written")
+                if active.path != self.path:
+                    warn(f"already recording into {active.path}: {self.path} is not written")
                 return self
             if active is not None:
                 stop = "stop that first (xlaprof.stop_recording())"
@@ -459,19 +461,23 @@ def _at_exit() -> None:
     _finish(active, ending(error))
 
 
+_finalizer: Any = None
 _finalized_in: int = 0  # pid
 
 
 def arrange_end() -> None:
     """At exit end the recording before the exit handlers registered so far: the observed runtime must be alive."""
-    global _finalized_in
+    global _finalized_in, _finalizer
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
     multiprocessing = sys.modules.get("multiprocessing.util")
-    if multiprocessing is not None and _finalized_in != os.getpid():
+    if multiprocessing is None:
+        return
+    # a worker forgets the finalizers of what it has imported so far
+    if _finalized_in != os.getpid() or not _finalizer.still_active():
         _finalized_in = os.getpid()
         # a forked worker leaves by os._exit, after its finalizers and without atexit
-        multiprocessing.Finalize(None, _at_exit, exitpriority=100)
+        _finalizer = multiprocessing.Finalize(None, _at_exit, exitpriority=100)
 
 
 def _before_fork() -> None:

@@ -25,6 +25,7 @@ from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException, 
 
 from xlaprof.errors import warn
 from xlaprof.recording import recorder
+from xlaprof.recording.logfile import rank_path
 from xlaprof.runtime.execution import barrier
 from xlaprof.runtime.tape import tapes
 
@@ -238,7 +239,11 @@ def _start(
 ) -> ProcessContext:
     mp: Any = multiprocessing.get_context(start_method)
     active = recorder.active
-    recording = None if active is None else _Recording(active.path, active.detail, active.mode)
+    recording = None
+    if active is not None:
+        # the one process of a job that it starts records beside it, too
+        path = rank_path(active.path, 0, 2) if worlds[0].size == 1 else active.path
+        recording = _Recording(path, active.detail, active.mode)
     processes: list[Any] = []
     # Ranks that fail leave their error there, pickled: the folder is this user's alone, and of this launch alone.
     folder = tempfile.mkdtemp(prefix="xlaprof-ranks-")
