@@ -3,7 +3,9 @@
 import pytest
 from story import Story, clean
 
-from xlaprof.events import Hole
+from xlaprof.events import Batches, Hole
+
+from .compiling import Compiling
 
 
 def test_preprocessing_in_a_scope_that_starves_the_device() -> None:
@@ -119,3 +121,34 @@ def test_a_wait_at_the_begin_of_each_epoch_counts_beside_a_compile_too() -> None
     assert found["data wait"].place.line == 61
     assert found["data wait"].cost_s > 10 * 0.010
     assert "from pass to pass" in found["data wait"].advice
+
+
+def _drawn(first: float, each: float) -> Compiling:
+    """A step of 20 ms of compiled code without a device, 30 times, each after the wait for its batch, in ms."""
+    run = Compiling()
+    run.compile("0/0", ms=100)
+    loader, parsed = run.story.line(50, "for rows in loader:"), run.story.line(12, "def __getitem__(self, i):")
+    run.story.emit(Batches(run.story.now, loader, parsed, collated=False))
+    for n in range(30):
+        with run.story.step():
+            run.story.data(each if n else first, loader)
+            run.story.spend(20)
+    return run
+
+
+def test_compiled_code_without_a_device_waits_for_what_draws_its_batches() -> None:
+    run = _drawn(10, 10)
+    (finding,) = run.findings()
+    assert (finding.kind, finding.operation, finding.count) == ("idle_gap", "data wait", 30)
+    assert finding.place.line == 12
+    assert [place.line for place in finding.also] == [50]
+    assert finding.cost_s == pytest.approx(0.3)
+    assert "300 ms in 30 waits, 30% of the run" in finding.cause
+    assert "more DataLoader workers" in finding.advice
+    data = next(account for account in run.story.report().accounts if account.what == "data")
+    assert (data.explained_s, data.normal_s) == (pytest.approx(0.3), 0)
+
+
+def test_the_start_of_workers_and_short_waits_are_no_finding() -> None:
+    assert _drawn(2000, 0.1).findings() == []
+    assert _drawn(2, 2).findings() == []

@@ -172,10 +172,13 @@ def accounts(
             _Bill("after", others["after"], "the device was given nothing more"),
         ]
     else:
-        waits = {stack: ns for (stack, cause), ns in run.pauses.items() if cause == host.DATA}
+        waits = {stack: one.total for (stack, cause), one in run.pauses.items() if cause == host.DATA}
         line = short(facts.names.place(max(waits, key=waits.__getitem__, default=0)))
         why = f"the batches of {line}. To load ahead: {facts.words.load_ahead}"
-        data = _Bill("data", float(sum(waits.values())), why)
+        known = [finding for finding in findings if finding.kind == "idle_gap"]
+        data = _Bill("data", float(sum(waits.values())) - sum(one.cost_s for one in known) * 1e9, why)
+        for finding in known:
+            data.explain(finding, finding.cost_s * 1e9)
         data.limit(whole - compiling)
         bills += [data, *_unrecorded(facts, findings, whole - compiling - data.total)]
     found = [bill.account(whole) for bill in bills if bill.total >= 1]

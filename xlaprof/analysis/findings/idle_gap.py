@@ -6,6 +6,8 @@ findings; that of tracing and dispatch is part of every step.
 
 A finding is a habit: it comes in most steps, or every N steps, or is long. Gaps of the first steps, gaps with a compile
 and one long pause among short ones do not count. Cost: the idle time blamed on it.
+
+Without a device what torch.compile compiled waits for its batches: a tenth of the run is a finding.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import TypeGuard
 import msgspec
 
 from xlaprof.analysis.evidence.activities import READER, Activity, activities, heaviest, innermost, recording
+from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.fold import Fold
@@ -30,11 +33,12 @@ from xlaprof.analysis.timeline.host import Segment
 from xlaprof.analysis.timeline.idle import Cause, IdleBlame, Seen
 from xlaprof.analysis.timeline.rhythm import in_all
 from xlaprof.analysis.whatif import replay
-from xlaprof.events import AnyEvent
+from xlaprof.events import AnyEvent, DataWait
 from xlaprof.text.quantities import duration, percent, plural
 
 _SHARE = 0.05  # of the window without compiles: a fix that gives back less is not worth the reader's time
 _WORTH_NS = 20_000_000  # in all: less is the noise of any short run
+_OF_THE_RUN = 0.1  # that waits for data, where there is no device
 _LEAST = 3  # times: once or twice is an accident
 _LONG_NS = 20_000_000  # mean length from which a gap counts though it comes irregularly
 _UNCONFIRMED_NS = 5_000_000  # mean length needed where no steps are known
@@ -58,6 +62,8 @@ def find(facts: Facts) -> Iterator[Finding]:
     for activity in activities(facts.run):
         if _is_habit(facts, activity, window):
             yield _finding(facts, activity, window)
+    if not facts.run.devices() and facts.run.torch_compile.functions:
+        yield from _waits_for_data(facts)
 
 
 def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
@@ -159,6 +165,32 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         rhythm=activity.rhythm.text(0 if in_all(gaps, facts.full_steps) else facts.full_steps),
         also=(activity.line,),
     )
+
+
+def _waits_for_data(facts: Facts) -> Iterator[Finding]:
+    """Draws of batches that the compiled code waits for, at the line that makes them."""
+    main = facts.run.main_thread
+    for (stack, cause), waits in facts.run.pauses.items():
+        if cause != host.DATA or waits.count < _LEAST or waits.total - waits.most < _OF_THE_RUN * 1e9 * facts.wall_s:
+            continue  # the longest may be the first, for which workers start
+        loop = facts.names.place(stack)
+        made = (facts.names.place(one.made) for one in facts.run.batches if one.stack == stack and one.made)
+        place, cost = next(made, loop), waits.total / 1e9
+        yield facts.finding(
+            "idle_gap",
+            place,
+            operation="data wait",
+            count=waits.count,
+            counted=Matching(DataWait, ("stack", "tid"), frozenset([(stack, main)])),
+            cost_s=cost,
+            cause=(
+                f"What is compiled waits while {short(loop)} draws its next batch{_made_at(place, loop)}: "
+                f"{duration(cost)} in {plural(waits.count, 'wait')}, {percent(cost / facts.wall_s)} of the run."
+            ),
+            advice=f"Load ahead: {facts.words.load_ahead}, or cheaper per-sample work.",
+            evidence=(f"{duration(cost / waits.count)} each, longest {duration(waits.most / 1e9)}",),
+            also=(loop,),
+        )
 
 
 def _is_recorded(activity: Activity) -> bool:
@@ -331,7 +363,7 @@ def _longest_hole(activity: Activity) -> tuple[int, int]:
 
 
 def _longest_pause(facts: Facts, cause: int) -> Place:
-    pauses = {stack: ns for (stack, kind), ns in facts.run.pauses.items() if kind == cause}
+    pauses = {stack: one.total for (stack, kind), one in facts.run.pauses.items() if kind == cause}
     return facts.names.place(max(pauses, key=pauses.__getitem__, default=0))
 
 

@@ -44,7 +44,7 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     add_counts(mine.read_runs, theirs.read_runs, stack)
     add_counts(mine.selections, theirs.selections, pair)
     add_counts(mine.given, theirs.given, stack)
-    add_counts(mine.pauses, theirs.pauses, lambda key: (stack(key[0]), key[1]))
+    _add(mine.pauses, theirs.pauses, lambda key: (stack(key[0]), key[1]))
     mine.batches += (replace(one, stack=stack(one.stack), made=stack(one.made)) for one in theirs.batches)
     add_counts(mine.looks_before, theirs.looks_before, lambda key: (stack(key[0]), key[1]))
     add_counts(mine.looks_limited, theirs.looks_limited, stack)

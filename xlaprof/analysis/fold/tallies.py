@@ -136,6 +136,14 @@ class CompileRecord(Compile, frozen=True):
         )
 
 
+class PauseTally(Tally):
+    """Waits for data, or collections of garbage, at one place. Nanoseconds."""
+
+    count: int = 0
+    total: int = 0
+    most: int = 0
+
+
 class CompileBill(Tally):
     """The cost of all compiles of all merged recordings, exact however many they are. Nanoseconds."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from xlaprof import events as ev
-from xlaprof.analysis.sums import add_bounded, tally_of
+from xlaprof.analysis.sums import add_bounded, kept, tally_of
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import SampleSpan, Seen
 from xlaprof.analysis.timeline.rhythm import Rhythm
@@ -20,7 +20,7 @@ from .distribution import Distribution
 from .jit import Jit
 from .reads_and_fallbacks import ReadsAndFallbacks, pair
 from .series import Series
-from .tallies import FEW, CompileBill, CompileRecord, Reading, ScopeTally, Site, StepTally, Timed
+from .tallies import FEW, CompileBill, CompileRecord, PauseTally, Reading, ScopeTally, Site, StepTally, Timed
 from .torch_compile import TorchCompile
 
 RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by one
@@ -62,7 +62,7 @@ class Totals(ReadsAndFallbacks):
         self.program_rhythms: dict[int, Rhythm] = {}  # program -> its turns among the executions at its barrier
         self.cuts = Cuts()
         self.executions_at: dict[int, int] = {}  # stack -> executions there
-        self.pauses: dict[tuple[int, int], int] = {}  # (stack, DATA or GC) -> ns
+        self.pauses: dict[tuple[int, int], PauseTally] = {}  # (stack, DATA or GC)
         self.batches: list[ev.Batches] = []
         #: (stack, state) -> ns: what looks at the main thread found before the first program ran, and since
         self.looks_before: dict[tuple[int, str], int] = {}
@@ -178,12 +178,12 @@ class Totals(ReadsAndFallbacks):
 
     def _on_gc(self, event: ev.Gc) -> None:
         self._paint((event.t, event.t + event.dur, host.GC, event.stack))
-        self.add_pause(event.stack, host.GC, event.dur)
+        self.add_pause(event.stack, host.GC, PauseTally(1, event.dur, event.dur))
 
     def _on_data(self, event: ev.DataWait) -> None:
         if event.tid == self.main_thread:
             self._paint((event.t, event.t + event.dur, host.DATA, event.stack))
-            self.add_pause(event.stack, host.DATA, event.dur)
+            self.add_pause(event.stack, host.DATA, PauseTally(1, event.dur, event.dur))
 
     def _on_batches(self, event: ev.Batches) -> None:
         if len(self.batches) < RECORDS:
@@ -224,9 +224,9 @@ class Totals(ReadsAndFallbacks):
             add_bounded(self.looks_limited, event.stack, event.dur, RECORDS)
         self.cover(event.t, event.t + event.dur)
 
-    def add_pause(self, stack: int, cause: int, dur: int) -> None:
+    def add_pause(self, stack: int, cause: int, pauses: PauseTally) -> None:
         """The host waited for data or collected garbage: ``cause`` is DATA or GC."""
-        add_bounded(self.pauses, (stack, cause), dur, RECORDS)
+        kept(self.pauses, (stack, cause), RECORDS, PauseTally).merge(pauses)
 
     def _on_upload(self, event: ev.TransferToDevice) -> None:
         start, dur = event.t, event.dur

@@ -12,6 +12,7 @@ from operator import attrgetter
 import numpy as np
 
 from xlaprof import events as ev
+from xlaprof.analysis.fold.tallies import PauseTally
 from xlaprof.analysis.fold.totals import AT_ONCE, PENDING, PROGRAMS, RECORDS, Totals
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.columns.intervals import (
@@ -257,9 +258,10 @@ def _add_pauses(run: Totals, part: Kinds) -> None:
     for kind, cause in ((ev.Gc, host.GC), (ev.DataWait, host.DATA)):
         pauses = _painted(run, kind, part)
         for stack, those in grouped(pauses["stack"]):
-            found.append((int(pauses.at[those[0]]), stack, cause, int(pauses["dur"][those].sum())))
-    for _, stack, cause, ns in sorted(found):  # in the order in which they came first
-        run.add_pause(stack, cause, ns)
+            ns = pauses["dur"][those]
+            found.append((int(pauses.at[those[0]]), stack, cause, (len(ns), int(ns.sum()), int(ns.max()))))
+    for _, stack, cause, numbers in sorted(found):  # in the order in which they came first
+        run.add_pause(stack, cause, PauseTally(*numbers))
 
 
 def _add_barriers(run: Totals, part: Kinds, cuts: Column) -> tuple[Column, Column]:
