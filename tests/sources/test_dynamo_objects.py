@@ -133,7 +133,7 @@ def adding(k: int) -> Callable[[Any], Any]:
         (
             lambda x, d: sum(d.values(), x),
             [{"x": torch.ones(3), "d": dict.fromkeys(names, torch.ones(3))} for names in ("a", "ab")],
-            [("length", "d", "1", "2")],
+            [("value", "the keys of d", "{'a'}", "{'a', 'b'}")],
         ),
     ],
 )  # fmt: skip

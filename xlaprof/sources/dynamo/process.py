@@ -12,6 +12,7 @@ import builtins
 import enum
 import re
 import sys
+from itertools import islice
 from time import perf_counter_ns
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
@@ -234,7 +235,12 @@ def _with_values(guard: Guard, entry: Any, now: Missed) -> Guard:
         return guard._replace(old=old, new=new)
     if guard.new or not guard.source:
         return guard
+    if (keys := _with_keys(guard, entry, now)) is not None:
+        return keys
     value = evaluate(guard.source, now)
+    if guard.source.startswith("___normalize_range_iter("):
+        old, new = (_left(text) for text in (guard.old, repr(value)))
+        return guard._replace(subject="what is left of the loop", old=old, new=new)
     if value is _UNKNOWN:
         return guard
     if guard.kind == "type" and isinstance(value, type):
@@ -246,6 +252,31 @@ def _with_values(guard: Guard, entry: Any, now: Missed) -> Guard:
     if guard.kind == "length" and evaluate(guard.text, now) is True:  # of a dict: the text says what is now the case
         guard = guard._replace(old=guard.text.rpartition(" ")[2])
     return guard._replace(subject=_free_variable(guard, now) or guard.subject, new=show(value))
+
+
+_OF_DICT = re.compile(r"^(?:list\(dict\.keys\((?P<keys>.*)\)\)\[\d+\]|len\((?P<length>.*)\))$")
+_KEY = re.compile(r"EQUALS_MATCH: list\(dict\.keys\((?P<of>.*)\)\)\[\d+\] == (?P<key>.*?)(?:\s+# .*)?$", re.MULTILINE)
+
+
+def _with_keys(guard: Guard, entry: Any, now: Missed) -> Guard | None:
+    """A guard on one key of a dict, or on their number, as one on all of its keys; None: it is none, or unknown."""
+    found = _OF_DICT.match(guard.source)
+    source = (found["keys"] or found["length"]) if found else ""
+    held = evaluate(source, now) if source else None
+    if not isinstance(held, dict):
+        return None
+    name, tree = subject(source), str(getattr(entry, "guard_manager", ""))  # these guards are nowhere else
+    before = [known["key"] for known in _KEY.finditer(tree) if subject(known["of"]) == name]
+    if not before:
+        return None  # only their number matters
+    old, new = (f"{{{', '.join(keys)}}}" for keys in (before, [show(key) for key in islice(held, _SHOWN)]))
+    return guard._replace(kind="value", subject=f"the keys of {name}", old=clip(old, _SHOWN), new=clip(new, _SHOWN))
+
+
+def _left(text: str) -> str:
+    """The range that a begin, an end and a step stand for."""
+    numbers = re.findall(r"-?\d+", text)
+    return f"range({', '.join(numbers[:2] if numbers[2:] == ['1'] else numbers)})"
 
 
 LITERALS = (bool, int, float, complex, str, bytes, type(None))
