@@ -344,9 +344,8 @@ class record:  # used like a function
     on stderr where it names another file, instead of failing: its ``stop()`` then ends nothing.
     ``{rank}`` in the path is replaced by the process's rank; each of several ranks gets a file of its own.
     Where another process records into the file, this one takes the first free ``run.2.log`` and says so.
-    An earlier recording is replaced, but one of this process is kept as ``run.1.log``, with one line on stderr. Any
-    other file is replaced only with ``force=True``; ``mode`` are the permissions of the log, which holds the program's
-    arguments, its paths and lines of its code.
+    An earlier recording is replaced; one of this process is kept as ``run.1.log``, with one line on stderr. Any other
+    file is replaced with ``force=True`` only. ``mode``: permissions of the log, which has the program's arguments too.
     Raises :class:`RecordingError` if this process is recording already, if the file exists and ``overwrite`` is False
     or it is no recording, or if it cannot be written. The log notes the type of an exception that leaves the block.
     """
@@ -461,23 +460,19 @@ def _at_exit() -> None:
     _finish(active, ending(error))
 
 
-_finalizer: Any = None
-_finalized_in: int = 0  # pid
+_finalizer: tuple[int, Any] = (0, None)  # and of which process
 
 
 def arrange_end() -> None:
     """At exit end the recording before the exit handlers registered so far: the observed runtime must be alive."""
-    global _finalized_in, _finalizer
+    global _finalizer
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
-    multiprocessing = sys.modules.get("multiprocessing.util")
-    if multiprocessing is None:
-        return
+    util = sys.modules.get("multiprocessing.util")
     # a worker forgets the finalizers of what it has imported so far
-    if _finalized_in != os.getpid() or not _finalizer.still_active():
-        _finalized_in = os.getpid()
+    if util is not None and not (_finalizer[0] == os.getpid() and _finalizer[1].still_active()):
         # a forked worker leaves by os._exit, after its finalizers and without atexit
-        _finalizer = multiprocessing.Finalize(None, _at_exit, exitpriority=100)
+        _finalizer = os.getpid(), util.Finalize(None, _at_exit, exitpriority=100)
 
 
 def _before_fork() -> None:
