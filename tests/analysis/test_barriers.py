@@ -135,6 +135,24 @@ def test_a_barrier_for_each_parameter_is_told_once_and_the_step_ends_at_the_othe
         assert story.report().steps[0].count == 20
 
 
+@pytest.mark.parametrize(("dispatch", "found"), [(0.1, False), (3, True)])
+def test_barriers_of_large_graphs_in_each_step_are_judged_by_what_they_take_the_host(
+    dispatch: float, found: bool
+) -> None:
+    story = Story()
+    lines = [story.line(n, "torch_xla.sync()", func="main", loops=(50,)) for n in (56, 61, 64)]
+    for _ in range(20):
+        for n, line in enumerate(lines):
+            story.trace(4)
+            story.barrier(line, 1, f"part {n}", 800, ops=400 + n, dispatch=dispatch)
+    story.finish()
+    report = story.report()
+    assert [one.kind for one in report.findings] == ["excess_barriers"] * found
+    (idle,) = (one for one in report.accounts if one.what == "idle")
+    said = "3 barriers in a step (train.py:56, train.py:61, train.py:64) take the host 300 us of it: normal"
+    assert (said in idle.text) is not found
+
+
 def test_visits_in_which_the_host_was_held_up_are_not_promised_back() -> None:
     """Some find the processors busy with what the device computes: it would be in the way of the next call, too."""
     story = Story()
@@ -148,6 +166,9 @@ def test_visits_in_which_the_host_was_held_up_are_not_promised_back() -> None:
     (finding,) = story.findings()
     assert finding.gain_s <= finding.cost_s
     assert finding.gain_per_step_s == pytest.approx(3 * 0.0004, rel=0.1)
+    (idle,) = (one for one in story.report().accounts if one.what == "idle")
+    assert finding.id in idle.findings
+    assert idle.explained_s > 0.03
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures import eager_ns, hit_a_limit
 from xlaprof.analysis.evidence.idle_time import by_cause, label
 from xlaprof.analysis.evidence.library_options import whose
-from xlaprof.analysis.evidence.looping import visits_per_pass
+from xlaprof.analysis.evidence.looping import host_s, in_each_step, visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.places import short
@@ -374,7 +374,7 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
     for finding, aside, cut in cuts:
         bill.explain(finding, _take(idle, cut.causes, sum(idle.values())), aside)
     for finding, aside, cut in cuts:
-        causes = {cause for cause, _ in cut.places}
+        causes = {cause for cause, _ in cut.places} | ({host.DISPATCH} if cut.barriers else set())
         cost = finding.cost_s * 1e9 - sum(ns * (1 - kept) for _, ns, kept in cut.compiles)
         taken = _take(idle, causes, cost)
         if host.TRANSFER in causes and host.FALLBACK not in causes:  # a read's cost includes the idle time behind it
@@ -390,7 +390,19 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
             bill.normal[reason] += part
             ns -= part
         bill.unknown[name] += ns
+    bill.remark = _barriers(facts, findings)
     return bill
+
+
+def _barriers(facts: Facts, findings: Iterable[Finding]) -> str:
+    """What several barriers in a step take, where they are no finding."""
+    sites = in_each_step(facts)
+    places = sorted(map(facts.names.place, sites), key=lambda place: (place.file, place.line))
+    lines = list(dict.fromkeys(map(short, places)))
+    if len(lines) < 2 or any(one.kind == "excess_barriers" for one in findings):
+        return ""
+    took, which = duration(sum(map(host_s, sites.values())) / facts.step_count), ", ".join(lines[:_LINES])
+    return f" {len(lines)} barriers in a step ({which}) take the host {took} of it: normal in a run of this length."
 
 
 def _normal(

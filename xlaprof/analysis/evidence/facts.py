@@ -178,6 +178,13 @@ class Facts:
         """Seconds from the begin of the recording to its last event."""
         return max(1, self.run.last - (self.run.begin or 0)) / 1e9
 
+    @property
+    def working_s(self) -> float:
+        """The time of the steps without compiles; without steps, the device's window."""
+        if not self.step_count:
+            return max(0.0, self.idle.window_s - dict(self.idle.causes).get("compile", 0.0))
+        return max(0.0, self.total_s - sum(stat.split.compile_s for stat in self.steps))
+
     def _each_step(self, in_steps: int, cut: Cut) -> tuple[float, float]:
         """One over the number of steps, 0 for what comes in few of them; and the seconds of compiles in few of them."""
         least = _MOST_STEPS * self.step_count

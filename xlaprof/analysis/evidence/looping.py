@@ -32,6 +32,7 @@ _DEAR = 0.1  # of the run: what fewer turns, without a backward pass among them,
 _WORK = 10  # operations in each turn: fewer are a loop over tensors
 SMALL = 200  # operations in a graph: with more, its barrier costs little beside its work
 _ROWS, _ALIKE = 1024, 0.9  # graphs of a barrier that are looked at; share of its passes that are alike
+_MOST_STEPS = 0.8  # a barrier that is reached in fewer of them is not part of the step
 _LAYERS = ("forward", "__call__")  # functions whose loops are over layers, or over a sequence
 
 Head = tuple[str, str, int]
@@ -76,6 +77,22 @@ def visits_per_pass(facts: Facts, stack: int) -> int:
         default=0,
     )
     return max(1, round(sites[stack].executed / passes)) if passes >= 3 else 1
+
+
+def in_each_step(facts: Facts) -> dict[int, Site]:
+    """The barriers that are reached in most steps, by stack; none where steps are not known."""
+    least = _MOST_STEPS * facts.step_count
+    visits = {stack: site for stack, site in facts.run.sites.items() if least and site.trigger != "read"}
+    return {
+        stack: site
+        for stack, site in visits.items()
+        if (site.in_steps if facts.named_steps else site.executed) >= least
+    }
+
+
+def host_s(site: Site) -> float:
+    """The host's time in a barrier's visits, without compiling."""
+    return site.dispatch.percentile(0.5) * site.executed / 1e9
 
 
 def row_of(facts: Facts, stack: int) -> Sequence[int]:

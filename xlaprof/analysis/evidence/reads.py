@@ -152,7 +152,7 @@ class Reads:
         if stalled < _LEAST:
             return False
         cost = self.cost_s
-        if tally.wait > _MEASURED_NS * tally.known and cost < _NOTHING * _working_s(facts):
+        if tally.wait > _MEASURED_NS * tally.known and cost < _NOTHING * facts.working_s:
             return False
         if facts.step_count >= _OF and 0 < tally.rhythm.steps < _STEPS and not self._is_beside(facts):
             return cost >= _EXPENSIVE * facts.total_s
@@ -269,13 +269,6 @@ def _barrier_after(facts: Facts, stacks: list[int]) -> int:
             after[stack] += shares_loop(names, read, stack)
             read = 0
     return next((stack for stack, count in after.most_common(1) if count >= _LEAST), 0)
-
-
-def _working_s(facts: Facts) -> float:
-    """The time of the steps without compiles; without steps, the device's window."""
-    if not facts.step_count:
-        return max(0.0, facts.idle.window_s - dict(facts.idle.causes).get("compile", 0.0))
-    return max(0.0, facts.total_s - sum(stat.split.compile_s for stat in facts.steps))
 
 
 def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> Literal["in_steps", "looped", "count", ""]:

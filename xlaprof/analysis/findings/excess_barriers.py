@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Iterator
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import SMALL, innermost, row_of, visits_per_pass
+from xlaprof.analysis.evidence.looping import SMALL, host_s, in_each_step, innermost, row_of, visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import named
@@ -24,7 +24,7 @@ from xlaprof.text.quantities import duration, plural, times
 _LINES = 3  # with barriers, in one step: two may end two programs, a generator's and a critic's
 _LEAST = 3  # visits, or steps: fewer are the set-up
 _PER_STEP = 2  # visits in each step of a barrier inside the model
-_MOST_STEPS = 0.8  # a barrier that is reached in fewer of them is not part of the step
+_DEAR = 0.05  # of the time of the steps without compiles: barriers of large graphs that take the host less are normal
 _SAID_S = 0.001  # compiling that is shorter is not told
 _OPTIMIZER = frozenset({"optimizer", "state"})  # roles of its operations
 
@@ -50,7 +50,7 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
         if steps < 2 or site.executed < 2 * steps:
             continue
         count = site.executed - steps
-        cost = _host_s(site) * count / site.executed
+        cost = host_s(site) * count / site.executed
         between = frozenset((barrier, one) for one in runs if one not in updating)
         if not barriers.without_those(facts.run, between.__contains__).pays(cost):
             continue
@@ -117,7 +117,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             continue
         place = names.place(stack)
         row = row_of(facts, stack)
-        cost = _host_s(site) * (1 - 1 / len(row) if row else 1)  # a barrier after the loop stays
+        cost = host_s(site) * (1 - 1 / len(row) if row else 1)  # a barrier after the loop stays
         goes = {(stack, program) for program in facts.ran_at.get(stack, ())} - {(stack, row[-1]) for _ in row}
         if not barriers.without_those(facts.run, goes.__contains__).pays(cost):
             continue
@@ -135,7 +135,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             cause=(
                 f"A barrier {_where(facts, stack, place)} cuts the graph {per_step}, into pieces of "
                 f"{plural(round(site.ops / site.executed), 'operation')}: XLA cannot fuse across them and each costs "
-                f"the host {duration(_host_s(site) / site.executed)}{_compiled(alone)}."
+                f"the host {duration(host_s(site) / site.executed)}{_compiled(alone)}."
             ),
             advice=(
                 f"Call it once, after the loop at {named(loop)}: one graph then holds all {len(row)} turns."
@@ -161,11 +161,6 @@ def _compiled(alone: float) -> str:
     return f", and compiling them apart takes {duration(alone)}" * (alone >= _SAID_S)
 
 
-def _host_s(site: Site) -> float:
-    """The host's time in a barrier's visits, without compiling."""
-    return site.dispatch.percentile(0.5) * site.executed / 1e9
-
-
 def _cut(site: Site, stack: int, cost_s: float) -> replay.Cut:
     """The usual time of its visits goes. Longer ones, as while the device computes on the host's processors, do not."""
     return replay.barriers([stack], 1 - min(1.0, cost_s * 1e9 / max(1, site.dispatch.total)))
@@ -185,20 +180,18 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
     steps = facts.step_count
     if steps < _LEAST:
         return
-    sites = {
-        stack: site
-        for stack, site in facts.run.sites.items()
-        if site.trigger != "read" and (site.in_steps if facts.named_steps else site.executed) >= _MOST_STEPS * steps
-    }
+    sites = in_each_step(facts)
     lines = {(place.file, place.line) for place in map(facts.names.place, sites)}
+    if len(lines) < _LINES:
+        return
     visits = sum(site.executed for site in sites.values())
     ops = sum(site.ops for site in sites.values())
-    if len(lines) < _LINES or ops > SMALL * visits:
-        return
     smallest = min(sites, key=lambda stack: sites[stack].ops / sites[stack].executed)
     largest = max(sites.values(), key=lambda site: site.ops / site.executed)
     excess = [stack for stack, site in sites.items() if site is not largest]
-    cost = sum(_host_s(sites[stack]) for stack in excess)
+    cost = sum(host_s(sites[stack]) for stack in excess)
+    if ops > SMALL * visits and cost < _DEAR * facts.working_s:
+        return
     if not barriers.without(facts.run, excess).pays(cost):
         return
     alone, apart = _apart(facts, {(stack, program) for stack in excess for program in facts.ran_at.get(stack, ())})
@@ -211,7 +204,7 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
         count=count,
         counted=_ran(excess),
         cost_s=cost + alone,
-        cut=replay.together((*(_cut(sites[stack], stack, _host_s(sites[stack])) for stack in excess), apart)),
+        cut=replay.together((*(_cut(sites[stack], stack, host_s(sites[stack])) for stack in excess), apart)),
         cause=(
             f"Each step is cut into {per_step} graphs of {plural(round(ops / visits), 'operation')} on average, by "
             f"barriers at lines {', '.join(map(str, numbers))}: XLA cannot fuse across them and each costs the host "
