@@ -373,7 +373,8 @@ RECOMPILATIONS = [
         counted_in_a_buffer,
     ),
     Case("attribute of a branch", cutting("condition"), "Compute both branches in each call", cutting("mask")),
-    Case("attribute of a slice", cutting("slice"), "Take the largest slice in each call", cutting("mask")),
+    Case("attribute of a slice", cutting("slice"), "Take the largest size in each call", cutting("mask")),
+    Case("attribute of a range", cutting("range"), "Take the largest size in each call", cutting("mask")),
     Case("attribute of a loop", cutting("loop"), "Run the largest number of passes in each call", cutting("passes")),
     Case("learning rate", scheduled(0.1), "lr=torch.tensor(0.1)", scheduled(torch.tensor(0.1))),
     Case(

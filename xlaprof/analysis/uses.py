@@ -45,7 +45,7 @@ _FUNCTIONS = {"save": "save()", "equal": "torch.equal()", "allclose": "torch.all
 _THROUGH = {*_CONVERSIONS, *_METHODS, "any", "all", "round", "abs", "str", "repr", "min", "max", "list", "tuple", "set",
             "sorted", "format", "array", "asarray", "to"}  # fmt: skip
 _MATH = {"math", "cmath", "np", "numpy", "torch", "F"}  # modules whose functions do, and whose log() is a number's
-_SIZED = {"range", "zeros", "ones", "full", "empty", "rand", "randn", "arange", "linspace", "new_zeros", "new_ones",
+SIZED = {"range", "zeros", "ones", "full", "empty", "rand", "randn", "arange", "linspace", "new_zeros", "new_ones",
           "view", "reshape", "expand", "repeat", "pad", "split", "narrow", "topk", "tile", "islice"}  # fmt: skip
 _LOGGED = {"print", "debug", "info", "warning", "error", "critical", "exception", "write", "add_scalar", "add_scalars",
            "log_dict", "log_metric", "log_metrics", "set_postfix", "set_postfix_str", "set_description", "append",
@@ -121,7 +121,7 @@ def _asked(tree: ast.AST) -> Iterator[ast.AST]:
                 asked = [node.slice] * (not any(isinstance(one, ast.Slice) for one in ast.walk(node.slice)))
             case ast.Slice():
                 asked = [node.lower, node.upper]
-            case ast.Call() if _called(node) in ("round", *_SIZED):
+            case ast.Call() if _called(node) in ("round", *SIZED):
                 asked = [*node.args]
         yield from (one for one in asked if one is not None and _is_open(one))
 
@@ -174,7 +174,7 @@ def _use(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> Use:
                 called, owner = _called(parent), _owner(parent)
                 if called == "sum":
                     return Use.ADDS_UP
-                if called in _SIZED:
+                if called in SIZED:
                     return Use.SIZES
                 if (called in _LOGGED and owner not in _MATH) or owner in _LOGGERS:
                     return Use.LOGS

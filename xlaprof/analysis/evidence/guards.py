@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from xlaprof.analysis.statements import parsed
+from xlaprof.analysis.uses import SIZED
 from xlaprof.events import Guard
 
 _SHAPE = r"\[([\d, ?]*)\]"
@@ -58,7 +59,7 @@ class Case(NamedTuple):
 _NEEDS = {
     "condition": ("Compute both branches in each call and choose with torch.where", "branches on it"),
     "loop": ("Run the largest number of passes in each call and drop with torch.where what is beyond", "loops by it"),
-    "slice": ("Take the largest slice in each call and mask with torch.where what is beyond", "slices by it"),
+    "size": ("Take the largest size in each call and mask with torch.where what is beyond", "makes a size of it"),
 }
 
 # -- advice that depends on more than the kind
@@ -214,7 +215,9 @@ def needed_for(code: str, name: str) -> str:
         elif isinstance(node, (ast.For, ast.comprehension)):
             parts = [("loop", node.iter)]
         elif isinstance(node, ast.Slice):
-            parts = [("slice", node.lower), ("slice", node.upper)]
+            parts = [("size", node.lower), ("size", node.upper)]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in SIZED:
+            parts = [("size", one) for one in (*node.args, *(each.value for each in node.keywords))]
         for need, part in parts:
             if part is not None and name.rpartition(".")[2] in re.findall(r"\w+", ast.unparse(part)):
                 return need
