@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import xlaprof
-from tests.advice import test_fallbacks, test_reads, test_recompiles, test_replacements, test_sizes, test_steps
+from tests.advice import (
+    test_fallbacks,
+    test_jax,
+    test_reads,
+    test_recompiles,
+    test_replacements,
+    test_sizes,
+    test_steps,
+)
 from tests.sources import test_dynamo_advice, test_dynamo_break_advice
 
 PACKAGE = Path(xlaprof.__file__).parent
@@ -39,6 +47,8 @@ NOT_TAKEN = {
     "Pass the number that is counted here": "torch_geometric is no dependency of the tests",
     "Read with index_select at": "the beginning of a sentence that is taken",
     "Call {words.shard} on the tensor once": "four devices: tests/runtime/spmd/test_on_annotations.py",
+    "Give {name} one sharding before the first call": "several devices",
+    "Put {name} on its device once": "several devices",
     "Let every step have this barrier": "it is the words of another piece, where removing would cost more",
     "Make the tensors that a step starts from the same": "no program is known that gets it",
     "Keep a result of the largest size": "all operators of dynamic size that are known have words of their own",
@@ -104,6 +114,7 @@ def taken() -> Iterator[str]:
     cases = (
         test_reads.READS,
         test_fallbacks.FALLBACKS,
+        test_jax.CASES,
         test_recompiles.CASES,
         test_sizes.CASES,
         test_steps.BARRIERS,

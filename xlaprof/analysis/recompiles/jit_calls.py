@@ -159,13 +159,13 @@ _TEXTS = {
         "around some of the calls.",
     ),
     "evicted": _Text(
-        "Its program was there before and had been dropped: by jax.clear_caches() or {function}.clear_cache(), or "
+        "The program was there before and had been dropped: by jax.clear_caches() or {function}.clear_cache(), or "
         "because a cache was full",
         "Clear no caches in the loop, and keep the jitted function alive.",
     ),
 }  # fmt: skip
 _OUTSIDE = _Text(
-    "Operations outside of any jitted function ({function}) are programs of their own, one for every shape: {name} "
+    "What runs outside of any jitted function ({function}) is a program of its own for every shape: {name} "
     "changed {went}",
     "Do this inside a jitted function, on arrays of one size (padded, masked); or with NumPy, before they come to the "
     "device.",

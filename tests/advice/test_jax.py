@@ -1,0 +1,252 @@
+"""Advice on programs that JAX makes again: each piece is taken, and the programs are fewer by what it promised."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from recording import recording
+
+from xlaprof.analysis.model import Finding
+from xlaprof.analysis.run import Run
+from xlaprof.events import JitCompile
+
+
+class Case(NamedTuple):
+    """A program with a mistake, the words of the advice on it, and the program after it."""
+
+    words: str
+    wrong: Callable[[], Any]
+    right: Callable[[], Any]
+
+
+def rows(count: int, columns: int = 3) -> Any:
+    return np.ones((count, columns), np.float32)
+
+
+def mean(x: Any, mask: Any = None) -> Any:
+    return x.mean() if mask is None else (x * mask[:, None]).sum() / (mask.sum() * x.shape[1])
+
+
+def any_sizes() -> None:
+    score = jax.jit(mean)
+    for count in (11, 13, 17, 19):
+        score(rows(count))
+
+
+def padded() -> None:
+    score = jax.jit(mean)
+    for count in (11, 13, 17, 19):
+        score(np.pad(rows(count), ((0, 20 - count), (0, 0))), np.arange(20) < count)
+
+
+def short_last_batch() -> None:
+    score = jax.jit(mean)
+    for count in (16, 16, 16, 5):
+        score(rows(count))
+
+
+def without_last_batch() -> None:
+    score = jax.jit(mean)
+    for count in (16, 16, 16, 5):
+        if count == 16:
+            score(rows(count))
+
+
+def growing_cache() -> None:
+    attend = jax.jit(lambda cache, query: cache @ query)
+    cache = rows(1)
+    for _ in range(4):
+        attend(cache, np.ones(3, np.float32))
+        cache = np.concatenate([cache, rows(1)])
+
+
+def fixed_cache() -> None:
+    @jax.jit
+    def attend(cache: Any, query: Any, position: Any) -> Any:
+        cache = jax.lax.dynamic_update_slice(cache, query[None], (position, 0))
+        return cache, (cache @ query).sum()
+
+    cache = np.zeros((8, 3), np.float32)
+    for position in range(4):
+        cache, _ = attend(cache, np.ones(3, np.float32), position)
+
+
+def static_rate() -> None:
+    update = jax.jit(lambda w, lr: w * (1 - lr), static_argnames="lr")
+    for step in range(1, 5):
+        update(rows(2), lr=0.5**step)
+
+
+def traced_rate() -> None:
+    update = jax.jit(lambda w, lr: w * (1 - lr))
+    for step in range(1, 5):
+        update(rows(2), lr=0.5**step)
+
+
+def static_names() -> None:
+    blend = jax.jit(lambda x, weights: x * weights[0] + weights[1], static_argnums=1)
+    for step in range(5):
+        blend(rows(2), (step, 1))
+
+
+def names_as_array() -> None:
+    blend = jax.jit(lambda x, weights: x * weights[0] + weights[1])
+    for step in range(5):
+        blend(rows(2), np.asarray((step, 1), np.float32))
+
+
+def ranks() -> None:
+    f = jax.jit(lambda x: x * 2)
+    for x in (rows(3), rows(3)[None], rows(3)[None, None]):
+        f(x)
+
+
+def one_rank() -> None:
+    f = jax.jit(lambda x: x * 2)
+    for x in (rows(3), rows(3)[None], rows(3)[None, None]):
+        f(x.reshape(1, 1, 3, 3))
+
+
+def dtypes() -> None:
+    f = jax.jit(lambda x: x * 2)
+    for dtype in (np.float32, np.int32, np.float16):
+        f(rows(3).astype(dtype))
+
+
+def one_dtype() -> None:
+    f = jax.jit(lambda x: x * 2)
+    for dtype in (np.float32, np.int32, np.float16):
+        f(rows(3).astype(dtype).astype("float32"))
+
+
+def weak_carry() -> None:
+    f = jax.jit(lambda carry: carry * np.float32(2))
+    carry: Any = 1.0
+    for _ in range(3):
+        carry = f(carry)
+
+
+def strong_carry() -> None:
+    f = jax.jit(lambda carry: carry * np.float32(2))
+    carry: Any = np.ones((), np.float32)
+    for _ in range(3):
+        carry = f(carry)
+
+
+def other_entries() -> None:
+    f = jax.jit(lambda batch: sum(x.sum() for x in batch.values()))
+    for extra in ({}, {"mask": rows(2)}, {"weight": rows(2)}):
+        f({"x": rows(2), **extra})
+
+
+def same_entries() -> None:
+    f = jax.jit(lambda batch: sum(x.sum() for x in batch.values()))
+    for extra in ({}, {"mask": rows(2)}, {"weight": rows(2)}):
+        f({"x": rows(2), "mask": 0 * rows(2), "weight": 0 * rows(2), **extra})
+
+
+def new_functions() -> None:
+    for scale in range(4):
+        jax.jit(lambda x, scale=scale: x * scale)(rows(2))
+
+
+def one_function() -> None:
+    f = jax.jit(lambda x, scale: x * scale)
+    for scale in range(4):
+        f(rows(2), scale)
+
+
+def _step(x: Any) -> Any:
+    return x + 1
+
+
+def other_options() -> None:
+    for donated in ((), (0,)):
+        jax.jit(_step, donate_argnums=donated)(jnp.asarray(rows(2)))
+
+
+def one_set_of_options() -> None:
+    step = jax.jit(_step, donate_argnums=(0,))
+    for _ in range(2):
+        step(jnp.asarray(rows(2)))
+
+
+def other_configuration() -> None:
+    f = jax.jit(lambda x: x @ x.T)
+    for precision in ("default", "highest", "high"):
+        with jax.default_matmul_precision(precision):
+            f(rows(2))
+
+
+def one_configuration() -> None:
+    f = jax.jit(lambda x: x @ x.T)
+    with jax.default_matmul_precision("highest"):
+        for _ in range(3):
+            f(rows(2))
+
+
+def cleared() -> None:
+    f = jax.jit(lambda x: x - 1)
+    for _ in range(3):
+        f(rows(2))
+        jax.clear_caches()
+
+
+def not_cleared() -> None:
+    f = jax.jit(lambda x: x - 1)
+    for _ in range(3):
+        f(rows(2))
+
+
+def outside() -> None:
+    for count in (3, 5, 6, 7):
+        jnp.cumsum(rows(count), axis=0)
+
+
+def with_numpy() -> None:
+    for count in (3, 5, 6, 7):
+        np.cumsum(rows(count), axis=0)
+
+
+CASES = [
+    Case("pad dimension {dim} of {name}{others} to one size", any_sizes, padded),
+    Case("rows and mask them, or leave it out (drop_last)", short_last_batch, without_last_batch),
+    Case("Write into a cache of fixed size with jax.lax.dynamic_update_slice", growing_cache, fixed_cache),
+    Case("take {name} out of static_argnums", static_rate, traced_rate),
+    Case("use few values of {name}, or pass it as an array", static_names, names_as_array),
+    Case("Give {name} the same number of dimensions", ranks, one_rank),
+    Case("Convert {name} to one dtype before the call: {name}.astype", dtypes, one_dtype),
+    Case("Make {name} an array of one dtype from the first call on", weak_carry, strong_carry),
+    Case("Give {name} the same keys, lengths and None entries", other_entries, same_entries),
+    Case("Define {function} and call jax.jit on it once", new_functions, one_function),
+    Case("Call jax.jit once, with one set of options", other_options, one_set_of_options),
+    Case("Call {function} under the same configuration", other_configuration, one_configuration),
+    Case("Clear no caches in the loop", cleared, not_cleared),
+    Case("Do this inside a jitted function", outside, with_numpy),
+]
+
+
+def recorded(path: Path, program: Callable[[], Any]) -> tuple[list[JitCompile], tuple[Finding, ...]]:
+    jax.clear_caches()
+    with recording(path) as told:
+        program()
+    events = told().events
+    return told().of(JitCompile), Run().feed_all(events).report().findings
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.wrong.__name__)
+def test_the_advice_is_given_and_takes_the_programs_away(case: Case, tmp_path: Path) -> None:
+    before, found = recorded(tmp_path / "before.log", case.wrong)
+    [finding] = found
+    assert max(re.split(r"\{\w+\}", case.words), key=len) in finding.advice  # between what is filled in
+    assert finding.place.func == case.wrong.__name__
+    after, left = recorded(tmp_path / "after.log", case.right)
+    assert left == ()
+    assert len(after) <= len(before) - finding.count
