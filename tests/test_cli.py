@@ -63,7 +63,7 @@ def test_the_runtime_without_its_extra_names_it_in_one_line(missing: str) -> Non
 
 
 def test_the_help_promises_what_is_true(capsys) -> None:
-    """JAX programs are not explained: no live source observes them."""
+    """JAX is named where a live source observes its programs."""
     from xlaprof.sources import registry
 
     cli.main(["--help"])

@@ -34,7 +34,7 @@ BROKEN_PIPE = 128 + 13  # as a shell reports SIGPIPE
 
 _STDOUT = sys.__stdout__  # None where the process has none; a script under ``xlaprof run`` may replace sys.stdout
 
-DESCRIPTION = "Says why compiled PyTorch is slow: on which line, at what cost, and what to change."
+DESCRIPTION = "Says why compiled PyTorch and JAX are slow: on which line, at what cost, and what to change."
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -89,6 +89,24 @@ def test_a_barrier_in_a_hook_is_told_there_and_its_graphs_are_no_recompiles() ->
     assert "in flush, a hook that line 25 calls" in finding.cause
 
 
+def test_a_barrier_that_several_calls_of_a_step_reach_cuts_it_as_several_barriers_do() -> None:
+    story = Story()
+    parts = [
+        story.line(18, "xr.sync()", func="Watch.note", outer=(line, 52), loops=(0, 0, 50)) for line in (31, 33, 36)
+    ]
+    end = story.line(54, "xr.sync()", func="main", loops=(50,))
+    for _ in range(12):
+        for part in parts:
+            story.trace(0.3)
+            story.barrier(part, 1, f"part {part}", 60, ops=12, dispatch=0.4)
+        story.barrier(end, 1, "rest", 60, ops=40, dispatch=0.4)
+    story.finish()
+    (finding,) = story.findings("excess_barriers")
+    assert (finding.place.line, finding.count) == (18, 36)
+    assert "Each step is cut into 4 graphs of 19 operations on average, by barriers at lines 18, 54" in finding.cause
+    assert "Keep the barrier at the end of the step (line 54)" in finding.advice
+
+
 def test_steps_are_those_of_the_barrier_after_the_loop_even_where_the_loop_comes_first() -> None:
     story = Story()
     inner = story.line(14, "torch_xla.sync()", loops=(12,))

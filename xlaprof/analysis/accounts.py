@@ -399,10 +399,10 @@ def _barriers(facts: Facts, findings: Iterable[Finding]) -> str:
     sites = in_each_step(facts)
     places = sorted(map(facts.names.place, sites), key=lambda place: (place.file, place.line))
     lines = list(dict.fromkeys(map(short, places)))
-    if len(lines) < 2 or any(one.kind == "excess_barriers" for one in findings):
+    if len(sites) < 2 or any(one.kind == "excess_barriers" for one in findings):
         return ""
     took, which = duration(sum(map(host_s, sites.values())) / facts.step_count), ", ".join(lines[:_LINES])
-    return f" {len(lines)} barriers in a step ({which}) take the host {took} of it: normal in a run of this length."
+    return f" {len(sites)} barriers in a step ({which}) take the host {took} of it: normal in a run of this length."
 
 
 def _normal(

@@ -169,13 +169,26 @@ def unbarred(facts: Facts) -> Unbarred | None:
         for stack, site in run.sites.items()
         if site.loop_trains or (site.loop_shared and site.loops >= (_TURNS if site.loop_learns else REPEATS))
     }
-    found = _heaviest(facts, inside, REPEATS)
+    found = _heaviest(facts, inside, REPEATS) or _now_and_then(facts, inside)
     if found is None or not found.loop.line or found.loop.acting.func.rpartition(".")[2].startswith(_LAYERS):
         return None
     site = run.sites[found.stack]
     if not site.loop_trains and found.turns < _TURNS and (site.loop_learns or not _is_dear(facts, found)):
         return None
     return found if site.loop_ops * site.loops >= _WORK * found.turns else None
+
+
+def _now_and_then(facts: Facts, sites: dict[int, Site]) -> Unbarred | None:
+    """The loop of training steps whose barrier comes once in several of them, where compiling them together is dear."""
+    for stack, site in sites.items():
+        if not site.loop_trains or site.trigger == "read":
+            continue
+        around = {head(loop) for loop in facts.names.loops(stack)}
+        for loop, turns in facts.names.turns(site.loop, site.turns):
+            found = Unbarred(stack, loop, turns, "turns")
+            if head(loop) in around and turns >= _STEPS_WITHOUT and _is_dear(facts, found):
+                return found
+    return None
 
 
 def _is_dear(facts: Facts, found: Unbarred) -> bool:

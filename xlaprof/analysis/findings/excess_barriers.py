@@ -21,10 +21,11 @@ from xlaprof.analysis.whatif import barriers, replay
 from xlaprof.events import Barrier, Execute
 from xlaprof.text.quantities import duration, plural, times
 
-_LINES = 3  # with barriers, in one step: two may end two programs, a generator's and a critic's
+_BARRIERS = 3  # in one step: two may end two programs, a generator's and a critic's
 _LEAST = 3  # visits, or steps: fewer are the set-up
 _PER_STEP = 2  # visits in each step of a barrier inside the model
-_DEAR = 0.05  # of the time of the steps without compiles: barriers of large graphs that take the host less are normal
+_DEAR = 0.05  # of the time of the steps without compiles: barriers of large graphs that take less are normal
+_NOTHING = 0.01  # of what they take the host
 _SAID_S = 0.001  # compiling that is shorter is not told
 _OPTIMIZER = frozenset({"optimizer", "state"})  # roles of its operations
 
@@ -176,41 +177,45 @@ def _where(facts: Facts, stack: int, place: Place) -> str:
 
 
 def _scattered(facts: Facts) -> Iterator[Finding]:
-    """Barriers at several lines of a step. The place is the one that cuts off least."""
+    """Several barriers in a step, of several lines or of one that is called again. The place is the one that cuts off
+    least."""
     steps = facts.step_count
     if steps < _LEAST:
         return
     sites = in_each_step(facts)
-    lines = {(place.file, place.line) for place in map(facts.names.place, sites)}
-    if len(lines) < _LINES:
+    if len(sites) < _BARRIERS:
         return
+    lines = sorted({facts.names.place(stack).line for stack in sites})
     visits = sum(site.executed for site in sites.values())
     ops = sum(site.ops for site in sites.values())
     smallest = min(sites, key=lambda stack: sites[stack].ops / sites[stack].executed)
     largest = max(sites.values(), key=lambda site: site.ops / site.executed)
     excess = [stack for stack, site in sites.items() if site is not largest]
     cost = sum(host_s(sites[stack]) for stack in excess)
-    if ops > SMALL * visits and cost < _DEAR * facts.working_s:
+    goes = [_cut(sites[stack], stack, host_s(sites[stack])) for stack in excess]
+    if ops > SMALL * visits and (len(lines) < _BARRIERS or cost < _DEAR * facts.working_s):
         return
+    if ops > SMALL * visits and facts.what_if.gain_s(replay.together(goes)) < _NOTHING * cost:
+        return  # the device had work meanwhile
     if not barriers.without(facts.run, excess).pays(cost):
         return
     alone, apart = _apart(facts, {(stack, program) for stack in excess for program in facts.ran_at.get(stack, ())})
     count = visits - largest.executed
     per_step = round(visits / steps)
-    numbers = sorted(line for _, line in lines)
+    where = f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"
     yield facts.finding(
         "excess_barriers",
         facts.names.place(smallest),
         count=count,
         counted=_ran(excess),
         cost_s=cost + alone,
-        cut=replay.together((*(_cut(sites[stack], stack, host_s(sites[stack])) for stack in excess), apart)),
+        cut=replay.together((*goes, apart)),
         cause=(
             f"Each step is cut into {per_step} graphs of {plural(round(ops / visits), 'operation')} on average, by "
-            f"barriers at lines {', '.join(map(str, numbers))}: XLA cannot fuse across them and each costs the host "
+            f"barriers at {where}: XLA cannot fuse across them and each costs the host "
             f"{duration(cost / max(1, count))}{_compiled(alone)}."
         ),
-        advice=f"Keep the barrier at the end of the step (line {numbers[-1]}) and remove the others.",
+        advice=f"Keep the barrier at the end of the step (line {lines[-1]}) and remove the others.",
     )
 
 

@@ -146,7 +146,7 @@ def ctc_loss(args: Args, kwargs: Kwargs) -> Any:
     log_probs, targets, inputs, lengths, *rest = args
     blank = [*rest, kwargs.get("blank", 0)][0]
     steps, samples, classes = log_probs.shape
-    fits = len(inputs) == len(lengths) == samples and min(*inputs, *lengths, blank) >= 0 and 1 <= targets.ndim <= 2
+    fits = len(inputs) == len(lengths) == samples and min(*inputs, *lengths, blank) >= 0
     if not fits or max(inputs) > steps or blank >= classes:
         rehearse(_CTC, args, kwargs)
     input_lengths, target_lengths = torch.tensor([inputs, lengths]).to(log_probs.device)

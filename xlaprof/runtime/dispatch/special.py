@@ -9,7 +9,6 @@ import torch
 
 from xlaprof.runtime import metrics
 from xlaprof.runtime.instruments import debug
-from xlaprof.runtime.shapes.rehearse import rehearse
 from xlaprof.runtime.tape import mode, tapes
 from xlaprof.runtime.trace.errors import raise_explained
 from xlaprof.runtime.trace.ops import Op
@@ -57,10 +56,7 @@ def equal(args: Args, kwargs: Kwargs) -> bool:
 # -- copies -------------------------------------------------------------------------------------------
 
 _clone = Op(aten.clone.default)
-_TO_COPY = Op(aten._to_copy.default)
-_cast = handlers.general(_TO_COPY)
-#: dimensions of the tensors that a memory format is for
-_OF_RANK = {torch.channels_last: 4, torch.channels_last_3d: 5}
+_cast = handlers.general(Op(aten._to_copy.default))
 
 
 @special("aten.clone.default")
@@ -80,8 +76,6 @@ def clone(args: Args, kwargs: Kwargs) -> Any:
 def to_copy(args: Args, kwargs: Kwargs) -> Any:
     """``.to(device, dtype)``, ``.cpu()``: a read, a cast on the device, or a move between devices."""
     (tensor,) = args
-    if kwargs.get("memory_format") in _OF_RANK and tensor.dim() != _OF_RANK[kwargs["memory_format"]]:
-        rehearse(_TO_COPY, args, kwargs)
     dtype = kwargs.get("dtype") or tensor.dtype
     device = kwargs.get("device")
     device = torch.device(device) if device is not None else tensor.device

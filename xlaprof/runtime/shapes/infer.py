@@ -29,14 +29,9 @@ class NoMeta(Exception):
 #: results by signature of the call: a repeated layer is inferred once
 _known: dict[Hashable, list[Spec | None]] = {}
 _KNOWN_LIMIT = 100_000
-_SMALL = 1 << 16  # bytes of the tensors of calls that are tried on the CPU
-#: errors that are the same whatever the values are
-_OF_SHAPES = (
-    r"^(?!.*(out of bounds|out of range in|index out|between|probabilit|offsets|lengths|non-negative|positive))"
-    r".*(dtype|data type|scalar type|support|be cast|dimension|dim\(|size|shape|divisible|rank|padding|overflow"
-    r"|Found|out of range for tensor|boundar|not implemented)"
-)
-_OF_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+#: operators with dtypes, no floats first, that the CPU has a kernel for
+_has_kernel: set[tuple[str, tuple[torch.dtype, ...]]] = set()
+_SMALL = 1 << 20  # bytes of tensors of which that is tried
 
 
 def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], alike: Hashable) -> list[Spec | None]:
@@ -58,20 +53,22 @@ def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], alike: Hashable
     if found is None:
         if len(_known) >= _KNOWN_LIMIT:
             _known.clear()
-        _refuse(op, args, kwargs)
+        _refuse_dtypes(op, args, kwargs)
         _refuse_growth(op, args, kwargs)
         found = _known[alike] = _run_meta(op, args, kwargs)
     return found
 
 
-def _refuse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise what the CPU raises of the shapes and dtypes of small tensors: meta kernels overlook some mistakes.
+def _refuse_dtypes(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what the CPU raises of numbers that are no floats, where it has no kernel: meta kernels accept most.
 
-    What depends on values is left alone, as stand-ins have others.
+    Lower floats are no mistake: XLA computes with them where PyTorch's CPU has no kernel.
     """
-    if not op.name.startswith("aten.") or is_view(op.func) or _OF_VALUES & set(op.func.tags):
+    dtypes = tuple(arg.dtype for arg in args if isinstance(arg, torch.Tensor))
+    if not dtypes or not isinstance(args[0], torch.Tensor) or args[0].dtype.is_floating_point:
         return
-    rehearse(op, args, kwargs, about=_OF_SHAPES, limit=_SMALL)
+    if (op.name, dtypes) not in _has_kernel and rehearse(op, args, kwargs, about="support|be cast", limit=_SMALL):
+        _has_kernel.add((op.name, dtypes))
 
 
 def _refuse_growth(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
