@@ -37,8 +37,8 @@ def follow() -> Iterator[Callable[..., LiveApp]]:
     """Makes apps on run.log that read when asked to, at the time of the story they are given."""
     feeds = []
 
-    def make(story: Training | None = None) -> LiveApp:
-        feeds.append(Feed("run.log", clock=lambda: BEGAN + (story.now / 1e9 if story else 0.0)))
+    def make(story: Training | None = None, **reading: object) -> LiveApp:
+        feeds.append(Feed("run.log", clock=lambda: BEGAN + (story.now / 1e9 if story else 0.0), **reading))
         return LiveApp(feeds[-1].advance, every_s=None)
 
     yield make

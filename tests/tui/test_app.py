@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hostile import EVERY, MARK
 from textual.pilot import Pilot
-from textual.widgets import Footer
+from textual.widgets import Footer, ProgressBar
 
 from xlaprof import events as ev
 from xlaprof.tui.app import LiveApp
@@ -197,6 +198,54 @@ async def test_another_run_in_the_place_of_the_first(story: Training, tmp_path: 
         assert "pid 4343" in shown
         assert "(the log was begun anew)" in shown
         again.leave()
+
+
+async def test_hidden_panels_show_the_second_run_too(story: Training, tmp_path: Path, follow: Follow) -> None:
+    """The log is emptied and rewritten while other panels are on the screen than those that are looked at later."""
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await news(app, pilot)
+        for key in "2345":
+            await pilot.press(key)
+            await pilot.pause()
+        await pilot.press("1")
+        story.leave()
+        (tmp_path / "run.log").write_bytes(b"")
+        assert "run.log is empty so far" in await news(app, pilot)
+        (tmp_path / "run.log").unlink()  # a recording does not take its place by itself
+        again = Training(tmp_path / "run.log", pid=4343)
+        again.train(3)
+        await news(app, pilot)
+        seen = {}
+        for key in "2345":
+            await pilot.press(key)
+            await pilot.pause()
+            seen[key] = screen(app)
+        assert "mean of 2, without the first" in seen["2"]
+        assert "compile" not in seen["2"]
+        assert "transfer wait" not in seen["3"], "nothing was read in the second run"
+        assert re.search(r"forward +3 ", seen["4"])
+        assert "TransferFromDeviceTime" not in seen["5"]
+        again.leave()
+
+
+async def test_a_long_log_is_read_under_a_bar(story: Training, follow: Follow) -> None:
+    story.train(300)
+    app = follow(story, budget_s=0.0, slice_bytes=20_000)
+    async with app.run_test(size=(80, 24)) as pilot:
+        bar = app.query_one("#reading", ProgressBar)
+        shares = []
+        while not await app.refresh_now():
+            await pilot.pause()
+            assert bar.display
+            assert bar.region.height == 1
+            shares.append(bar.percentage)
+        assert len(shares) > 2
+        assert shares == sorted(shares)
+        await pilot.pause()
+        assert not bar.display, "it goes when the end is reached"
+        assert "300 train steps" in screen(app)
 
 
 async def test_the_log_is_removed(story: Training, tmp_path: Path, follow: Follow) -> None:

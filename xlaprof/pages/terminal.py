@@ -25,7 +25,7 @@ from xlaprof.analysis.model import (
 )
 from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title, under, where
 from xlaprof.text.cells import bar, fit, shorten, sparkline
-from xlaprof.text.parts import parts
+from xlaprof.text.parts import mean_parts
 from xlaprof.text.quantities import duration, percent, plural
 from xlaprof.text.strings import file_line, printable
 
@@ -143,8 +143,7 @@ def _split(stat: StepStats, width: int) -> Iterator[RenderableType]:
     mean = split.total_s / count
     without = ", without the first" if stat.count > 1 else ""
     yield title("Where a step's time goes", width, f"mean of {count:,}{without}: {duration(mean)}")
-    rows = sorted((row for row in parts(split) if row[1] > 0.0005 * split.total_s), key=lambda row: -row[1])
-    yield _bars([(name, value / count, _PART_STYLE[name]) for name, value in rows], mean, width)
+    yield _bars([(name, value, _PART_STYLE[name]) for name, value in mean_parts(split, count)], mean, width)
     if split.device_busy_s > 0:
         yield Text()
         yield _bars([("device busy", split.device_busy_s / count, "green")], mean, width)

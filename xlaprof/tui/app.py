@@ -10,7 +10,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.widget import Widget
-from textual.widgets import Footer, Static
+from textual.widgets import Footer, ProgressBar, Static
 
 from xlaprof.text.safe import for_screen
 from xlaprof.tui import panels
@@ -58,6 +58,7 @@ class LiveApp(App[None]):
 
     def compose(self) -> ComposeResult:
         yield StatusBar(id="status")
+        yield ProgressBar(id="reading", show_eta=False)
         yield from self._in("top")
         yield TabBar(self._tabs, id="tabs")
         yield Static(id="waiting", markup=False)
@@ -96,6 +97,9 @@ class LiveApp(App[None]):
 
     def _show(self, snapshot: Snapshot) -> None:
         self.query_one(StatusBar).show(snapshot, self.paused)
+        reading = self.query_one("#reading", ProgressBar)
+        reading.display = snapshot.link == "catching up" and snapshot.total > snapshot.read
+        reading.update(total=snapshot.total or None, progress=snapshot.read)
         self.default_screen.set_class(snapshot.report is None, "-unread")  # help may lie above it
         if snapshot.report is None:
             self.query_one("#waiting", Static).update(for_screen(waiting(snapshot)))

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.run import Run
+from xlaprof.collection import no_collection
 from xlaprof.events import Header
 from xlaprof.log import Follower, LogError, Tail
 from xlaprof.tui import process
@@ -21,6 +22,10 @@ from xlaprof.tui.snapshot import Link, Process, Snapshot
 
 #: Bytes of the log between two looks at the clock: some 7,000 events, about 20 ms.
 SLICE = 1 << 20
+#: Bytes from which on numpy pays: some hundred thousand events.
+LONG = 8_000_000
+#: While a long log is read, the time between two reports is so many times what one takes.
+_PATIENCE = 8
 
 
 class Feed:
@@ -48,6 +53,9 @@ class Feed:
         self._report: Report | None = None
         self._read = 0  # bytes
         self._total = 0
+        self._stale = False  # events have come since the last report,
+        self._reported_s = 0.0  # which took this long, and
+        self._reported_at = 0.0  # when it was made; both of the monotonic clock
         self._grew_at = clock()
         self._restarts = 0
         self._trouble = ""
@@ -80,9 +88,12 @@ class Feed:
         except LogError as error:
             fresh, self._trouble = False, str(error)
             self._tail.close()  # the next poll opens the file again
-        # open() may have read all of the log
-        if (fresh or self._report is None) and self._run is not None:
+        self._stale |= fresh
+        if self._run is not None and (self._report is None or (self._stale and self._worth_a_report())):
+            began = time.monotonic()
             self._report = plain(self._run.report(self.path, self._tail.notes))
+            self._reported_at = time.monotonic()
+            self._reported_s, self._stale = self._reported_at - began, False
         now = self._clock()
         return Snapshot(
             path=self.path,
@@ -98,17 +109,23 @@ class Feed:
             ranks=_ranks(self.path) if self._link() == "absent" else (),
         )
 
+    def _worth_a_report(self) -> bool:
+        """A long log is read first: until its end is reached, reports take a small part of the time."""
+        return self._read >= self._total or time.monotonic() - self._reported_at > _PATIENCE * self._reported_s
+
     def _slice(self) -> bool:
         """Feed the Run the next slice; True if there was something in it."""
         try:
             self._total = os.stat(self.path).st_size
         except OSError:
             self._total = self._read  # there is no file; the tail knows whether that is an error
-        events = self._tail.poll(self._slice_bytes)
+        with no_collection():
+            events = self._tail.poll(self._slice_bytes)
         if self._tail.header is not self._header:
             self._begin()
         if self._run is not None:
-            self._run.feed_all(events)
+            with no_collection():
+                self._run.feed_all(events)
         # A poll takes a whole slice unless it meets the end of the file.
         self._read = min(self._read + self._slice_bytes, self._total)
         if events:
@@ -121,7 +138,7 @@ class Feed:
             self._restarts += 1
             self._read = 0
         self._header = self._tail.header
-        self._run = Run() if self._header else None
+        self._run = Run(long=self._total > LONG) if self._header else None
         self._report = None
 
     def _link(self) -> Link:

@@ -36,10 +36,13 @@ def where(place: Place, width: int = 1000) -> str:
 
 
 def row(finding: Finding, width: int, kind_width: int, place_width: int) -> Line:
-    """One finding on one line: kind, line, code, times, cost. What does not fit goes, the cost last."""
+    """One finding on one line: kind, line, code, times, cost, gain. What does not fit goes, the gain last."""
+    gain = fit(duration(finding.gain_s) if finding.gain_s > 0 else "-", 9, right=True)
     cost = fit(duration(finding.cost_s), 9, right=True)
     times = fit(f"×{finding.count:,}", 7, right=True)
-    rest = width - 2 - kind_width - len(cost)
+    if width - 2 - kind_width - len(gain) - len(cost) < place_width + 1:
+        cost = ""
+    rest = width - 2 - kind_width - len(gain) - len(cost)
     if rest < place_width + 1:
         place_width = max(0, rest - 1)
     place = f" {fit(where(finding.place, place_width), place_width)}" if place_width else ""
@@ -54,7 +57,8 @@ def row(finding: Finding, width: int, kind_width: int, place_width: int) -> Line
         place,
         (code, "$text-muted"),
         times,
-        cost,
+        (cost, "$text-muted"),
+        gain,
     )
 
 
@@ -69,7 +73,7 @@ def keys(findings: tuple[Finding, ...]) -> list[str]:
 
 
 class FindingsList(OptionList):
-    """The findings, the most expensive first. The selection stays on its finding when ranks change."""
+    """The findings, the one whose fix gives back most first. The selection stays on its finding when ranks change."""
 
     class Selected(Message):
         """``finding`` is the one to explain."""
@@ -88,7 +92,7 @@ class FindingsList(OptionList):
         """List ``findings``, keeping the user's selection if it is still among them."""
         if findings != self._findings:
             self._findings = findings
-            self.border_title = heading("Findings", f"{len(findings):,}")
+            self.border_title = heading("Findings", f"{len(findings):,}, the largest gain first: count, cost, gain")
             self._fill()
 
     def on_resize(self) -> None:
@@ -159,6 +163,8 @@ class FindingDetail(Panel[Finding | Nothing]):
         if 0 < data.cost_per_step_s < data.cost_s:  # equal where there are no steps
             cost += f", {duration(data.cost_per_step_s)} per step"
         out += self._labelled("cost", f"{cost}, ×{data.count:,}", width)
+        if data.gain_s > 0:
+            out += self._labelled("gain", f"{duration(data.gain_s)} if it is fixed, predicted", width)
         for number, fact in enumerate(data.evidence):
             out += self._labelled("" if number else "evidence", fact, width, "$text-muted")
         return out

@@ -17,6 +17,13 @@ Line = Content
 Data = TypeVar("Data")
 
 
+class _Unset:
+    """No data has come yet."""
+
+
+_UNSET = _Unset()
+
+
 class Region(Widget):
     """A widget that shows a part of the report, in a place of the screen."""
 
@@ -42,7 +49,8 @@ class Panel(VerticalScroll, Region, Generic[Data]):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id, can_focus=True)
         self.border_title = heading(self.TITLE)
-        self._shown: Data | None = None
+        self._data: Data | _Unset = _UNSET  # what is to be seen,
+        self._drawn: Data | _Unset = _UNSET  # and what is, at which width
         self._width = 0
         self._body = Static(markup=False)
 
@@ -54,17 +62,21 @@ class Panel(VerticalScroll, Region, Generic[Data]):
         self.draw(self.pick(report))
 
     def draw(self, data: Data) -> None:
-        """Show ``data``, unless it is on the screen at this width already."""
-        width = self.scrollable_content_region.width
-        if width > 0 and (data != self._shown or width != self._width):
-            self._body.update(Content("\n").join(self.lines(data, width)))
-            self.border_title = heading(self.title(data), self.note(data))
-            self._width = width
-        self._shown = data
+        """Show ``data``; a panel that is hidden does so when it is seen again."""
+        self._data = data
+        self._redraw()
 
     def on_resize(self) -> None:
-        if self._shown is not None:
-            self.draw(self._shown)
+        self._redraw()
+
+    def _redraw(self) -> None:
+        """Draw the data, unless it is on the screen at this width already."""
+        data, width = self._data, self.scrollable_content_region.width
+        if isinstance(data, _Unset) or width <= 0 or (width == self._width and data == self._drawn):
+            return
+        self._drawn, self._width = data, width
+        self._body.update(Content("\n").join(self.lines(data, width)))
+        self.border_title = heading(self.title(data), self.note(data))
 
     def pick(self, report: Report) -> Data:
         """What of the report this panel depends on."""
