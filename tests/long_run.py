@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import Any, Protocol, Self, TypeVar
 
@@ -54,41 +55,44 @@ def long_run(
     """Have ``options.workers`` processes do ``work`` for all seeds, ``part`` of them at a time; the exit code.
 
     ``work`` is a function of an importable module; what it returns is added to ``nothing``. Each failure is printed
-    when it is found, the first time.
+    when it is found, the first time. A seed that kills its process is one.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers' too
     say = partial(print, file=out, flush=True)
     seeds = range(options.seed, options.seed + options.count)
-    parts = [seeds[at : at + part] for at in range(0, len(seeds), part)]
     done, cpu_s, count, began = nothing, 0.0, 0, time.monotonic()
     columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    spawn = multiprocessing.get_context("spawn")
-    workers = ProcessPoolExecutor(max(options.workers, 1), spawn, initializer=_as_worker)
-    futures = {workers.submit(_timed, work, seeds): len(seeds) for seeds in parts}
 
-    def add(ready: Any) -> None:
+    def add(its: range, more: F, its_cpu_s: float) -> bool:
+        """Whether to go on."""
         nonlocal cpu_s, count
-        more, its_cpu_s = ready.result()
         for key in more.failures.keys() - done.failures.keys():
             say(more.failures[key])
         done.add(more)
         cpu_s += its_cpu_s
-        count += futures.pop(ready)
+        count += len(its)
         progress.update(bar, completed=count)
+        return len(done.failures) < options.stop
 
     with _stopped_by_signals(), progress:
         bar = progress.add_task(what, total=len(seeds))
         try:
-            with contextlib.suppress(KeyboardInterrupt):
-                for ready in as_completed(list(futures)):
-                    add(ready)
+            parts = [seeds[at : at + part] for at in range(0, len(seeds), part)]
+            while parts:
+                parts = _all_at_once(parts, options.workers, work, add)
+                # a process died: of a seed of the first parts that are left, to which the processes had come
+                for suspects in parts[: max(options.workers, 1) + 1]:
+                    for seed in _one_by_one(suspects, work, add):
+                        done.failures[f"seed {seed}"] = f"seed {seed}: its process died"
+                        say(done.failures[f"seed {seed}"])
+                        count += 1
+                    parts = parts[1:]
                     if len(done.failures) >= options.stop:
-                        break
-            for ready in [future for future in futures if not future.cancel()]:
-                add(ready)
+                        parts = []
+        except KeyboardInterrupt:
+            pass
         finally:  # whatever ends it
-            workers.shutdown(wait=False, cancel_futures=True)
             stopped = f" of {len(seeds):,}" if count < len(seeds) else ""
             say(done.figures())
             say(
@@ -96,6 +100,52 @@ def long_run(
                 f"failures; {cpu_s:,.0f} s of CPU, {time.monotonic() - began:,.0f} s"
             )
     return 1 if done.failures else 0
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(max(workers, 1), multiprocessing.get_context("spawn"), initializer=_as_worker)
+
+
+def _all_at_once(
+    parts: list[range], workers: int, work: Callable[[range], F], add: Callable[[range, F, float], bool]
+) -> list[range]:
+    """Do the parts; those that are left where a process died, in order. KeyboardInterrupt: after those at work."""
+    pool = _pool(workers)
+    futures = {pool.submit(_timed, work, seeds): seeds for seeds in parts}
+    try:
+        try:
+            for ready in as_completed(list(futures)):
+                more = ready.result()
+                if not add(futures.pop(ready), *more):
+                    break
+        finally:
+            for ready in [future for future in futures if not future.cancel()]:
+                with contextlib.suppress(BrokenProcessPool):
+                    more = ready.result()
+                    add(futures.pop(ready), *more)
+    except BrokenProcessPool:
+        left = {*futures.values()}
+        return [seeds for seeds in parts if seeds in left]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return []
+
+
+def _one_by_one(seeds: range, work: Callable[[range], F], add: Callable[[range, F, float], bool]) -> Iterator[int]:
+    """Do each seed by itself; yields those that kill their process."""
+    pool = _pool(1)
+    try:
+        for at, seed in enumerate(seeds):
+            one = seeds[at : at + 1]
+            try:
+                more = pool.submit(_timed, work, one).result()
+            except BrokenProcessPool:
+                pool = _pool(1)
+                yield seed
+            else:
+                add(one, *more)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _timed(work: Callable[[range], F], seeds: range) -> tuple[F, float]:

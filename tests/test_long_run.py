@@ -57,6 +57,12 @@ def broken(seeds: range) -> Sum:
     return add_up(seeds)
 
 
+def deadly(seeds: range) -> Sum:
+    if {13, 14, 36} & {*seeds}:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return add_up(seeds)
+
+
 def run(work, **options: int) -> tuple[int, list[str]]:
     said = io.StringIO()
     chosen = argparse.Namespace(**{"seed": 0, "count": 40, "workers": 1, "stop": 5} | options)
@@ -73,6 +79,15 @@ def test_all_seeds_are_counted_by_several_processes() -> None:
 def test_a_failure_is_shown_once_and_is_the_exit_code() -> None:
     code, said = run(add_up)
     assert (code, said[:2]) == (1, ["seed 7 went wrong", f"sum {sum(range(40))}"])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_seed_that_kills_its_process_is_a_failure_and_the_others_are_done(workers: int) -> None:
+    code, said = run(deadly, workers=workers, count=60)
+    assert code == 1
+    assert sorted(said[:-2]) == [*(f"seed {seed}: its process died" for seed in (13, 14, 36)), "seed 7 went wrong"]
+    assert said[-2] == f"sum {sum({*range(60)} - {13, 14, 36})}"
+    assert said[-1].startswith("60 numbers, seeds 0 to 59: 4 different failures; ")
 
 
 @pytest.mark.parametrize("work", [ended_by_the_user, ended_by_the_system])
