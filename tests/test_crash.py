@@ -374,8 +374,9 @@ print("went on")
 
 
 LOSES_ITS_LOG = """
-import os, sys, xlaprof
+import gc, os, sys, xlaprof
 from xlaprof.recording import looks, recorder
+gc.disable()  # a long collection would be among the events, as would a look
 looks.EVERY_NS = 1 << 60
 with xlaprof.record(sys.argv[1]) as rec:
     for i in range(5):
@@ -463,6 +464,22 @@ os._exit(0)
     )
     assert done.stderr == ""
     assert isinstance(Recorded(log).events[0], Header)
+
+
+def test_a_kill_while_the_header_is_made_leaves_what_was_there(log: Path) -> None:
+    """Packages are asked for their versions, which takes a while: no file is open, or emptied, meanwhile."""
+    with xlaprof.record(log), xlaprof.Trace("earlier"):
+        pass
+    run(
+        """
+import os, sys, xlaprof
+from xlaprof.recording import recorder
+recorder.header = lambda *_: os._exit(0)
+xlaprof.start_recording(sys.argv[1])
+""",
+        log,
+    )
+    assert Recorded(log).scopes == [("earlier", 0)]
 
 
 def test_a_program_without_stderr_survives_a_full_disk() -> None:

@@ -167,6 +167,12 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
         read("a\0b")
     with pytest.raises(LogError, match="cannot read"):
         read("/proc/self/mem")
+    os.mkfifo(tmp_path / "pipe")
+    for once in (tmp_path / "pipe", "/dev/null"):  # and no wait for somebody who writes into the pipe
+        with pytest.raises(LogError, match="read once only: put the recording into a file"):
+            read(once)
+        with pytest.raises(LogError, match="read once only"):
+            Tail(once).poll()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -1,8 +1,8 @@
 """The ``xlaprof`` command: finds the verb, runs it, and reports errors in one line and an exit code.
 
 Exit codes: 0 done; 2 the user's mistake (:class:`~xlaprof.errors.UserError`, wrong usage); 70 a defect of xlaprof
-itself; 74 the output cannot be written; 130 interrupted; 141 the reader of the output has gone. A verb may return
-others with a meaning of its own.
+itself; 74 the output cannot be written; 141 the reader of the output has gone. A verb may return others with a meaning of
+its own. Ctrl-C ends the process by the signal (130 in a shell).
 """
 
 from __future__ import annotations
@@ -48,9 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(e.message)
         return e.code
     except KeyboardInterrupt as e:
-        if hasattr(e, "__xlaprof_program__"):  # it ended the program under ``xlaprof run``: it ends this process, too
-            raise
-        return INTERRUPTED
+        if argv is not None:
+            return INTERRUPTED
+        if not hasattr(e, "__xlaprof_program__"):  # of a program under ``xlaprof run`` it has been printed
+            sys.excepthook = lambda *_: None
+        raise  # ends the process by the signal, for which shells stop their loops
     except BrokenPipeError:
         _discard_output()
         return BROKEN_PIPE

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from io import BufferedReader
@@ -347,8 +348,12 @@ def read(path: Path) -> LogReader:
 
 @contextlib.contextmanager
 def opening(path: str) -> Iterator[None]:
-    """What keeps ``path`` from being opened is a :class:`LogError`."""
+    """What keeps ``path`` from being opened, or read more than once, is a :class:`LogError`."""
     try:
+        with contextlib.suppress(FileNotFoundError):
+            mode = os.stat(path).st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                raise LogError(f"{printable(path)} is a pipe or a device, read once only: put the recording into a file")
         yield
     except IsADirectoryError:
         raise LogError(f"{path} is a directory: name the log file in it") from None

@@ -185,7 +185,31 @@ def test_the_report_as_json_is_that_of_the_report_verb(tmp_path, write):
     assert (tmp_path / "run.json").read_text() == again.stdout
     (tmp_path / "other.json").mkdir()
     done = xlaprof_run(tmp_path, "--json", "-o", "other.log", "chatty.py")
-    assert done.stderr == "}\nxlaprof: cannot write the report to other.json: Is a directory\n"
+    assert (done.returncode, done.stderr) == (2, "xlaprof: cannot write the report to other.json: Is a directory\n")
+
+
+def test_a_file_that_is_no_report_is_not_replaced_by_one(tmp_path, write):
+    write("chatty.py", STEPS + "print('ran')")
+    write("package.json", '{"name": "mine"}')
+    done = xlaprof_run(tmp_path, "--json", "-o", "package.log", "chatty.py")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)  # before the program has begun
+    assert "package.json is not a report: " in done.stderr
+    assert (tmp_path / "package.json").read_text() == '{"name": "mine"}'
+    assert not (tmp_path / "package.log").exists()
+    for flags in ((), ("--force",)):  # one that comes while the program runs is left alone, too
+        write("late.py", STEPS + "open('late.json', 'w').write('[]')")
+        done = xlaprof_run(tmp_path, *flags, "--json", "-o", "late.log", "late.py")
+        assert ("late.json is not a report: " in done.stderr) is (not flags)
+        assert (tmp_path / "late.json").read_text().startswith("{" if flags else "[]")
+    done = xlaprof_run(tmp_path, "--json", "-o", "late.log", "chatty.py")
+    assert (done.returncode, done.stderr) == (0, "xlaprof: the report is in late.json\n")
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_recording_into_a_pipe_or_device_has_no_report(flags, tmp_path, write):
+    write("chatty.py", STEPS)
+    done = xlaprof_run(tmp_path, *flags, "-o", "/dev/null", "chatty.py")
+    assert (done.returncode, done.stderr) == (0, "xlaprof: no report: /dev/null is no file that can be read again\n")
 
 
 def test_what_costs_a_lot_is_said_while_the_script_runs(tmp_path, write):
@@ -256,6 +280,43 @@ def test_an_interrupt_ends_a_program_as_without_xlaprof(how, ending, tmp_path, w
     plain, ours = python(tmp_path, *how), xlaprof_run(tmp_path, "--no-report", *how)
     assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
     assert ours.returncode == (5 if ending else -signal.SIGINT)
+
+
+@pytest.mark.parametrize("code", [0, 5])
+def test_an_interrupt_of_the_report_ends_the_process_in_one_line(code, tmp_path, write):
+    """Also where the program had ended already, by itself and with a code of its own."""
+    write("done.py", STEPS + f"print('done')\nraise SystemExit({code})")
+    write("go.py", """
+        import os, signal, sys
+        from xlaprof.pages import terminal
+        from xlaprof.cli import main
+        def interrupted(*args, **options):
+            os.kill(os.getpid(), signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        terminal.render = interrupted
+        sys.exit(main())
+    """)
+    done = python(tmp_path, "go.py", "run", "done.py")
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, "done\n")
+    assert done.stderr == f"xlaprof: interrupted: xlaprof report {tmp_path / 'run.log'} prints the report\n"
+
+
+@pytest.mark.parametrize("verb", [["run", "-m", "pkg"], ["report", "run.log"]])
+def test_an_interrupt_of_any_verb_ends_the_process_by_the_signal(verb, tmp_path, write):
+    """Here before the program of ``run`` has begun: shells stop their loops for the signal, not for 130."""
+    write("pkg/__init__.py", "import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    write("pkg/__main__.py", "")
+    write("go.py", """
+        import os, signal, sys
+        from xlaprof import log
+        from xlaprof.cli import main
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        log.LogReader.__init__ = lambda *args: os.kill(os.getpid(), signal.SIGINT)
+        sys.exit(main())
+    """)
+    write("run.log", '{"k":"header","schema":1,"pid":1,"mono_ns":1,"unix_ns":1}\n')
+    done = python(tmp_path, "go.py", *verb)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import mmap
-import os
 import random
 import signal
 import struct
@@ -111,7 +110,7 @@ def kill(folder: Path, seed: int) -> Kill:
 
 def _numbers_in(log: Path, per_step: int) -> set[int]:
     """The scopes that a log has, one by one or in the sum of their step."""
-    if not log.exists() or not os.path.getsize(log):  # killed before it began
+    if not log.exists():  # killed before it began
         return set()
     recorded = Recorded(log)
     assert not recorded.of(End)

@@ -30,6 +30,7 @@ import importlib.util
 import io
 import os
 import re
+import signal
 import sys
 import time
 import types
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "                   (SCRIPT | -m MODULE) [ARGS ...]"
     )
     parser.add_argument("-o", "--output", metavar="LOG", default="run.log", help="the recording (default: run.log)")
-    parser.add_argument("--force", action="store_true", help="replace LOG even if it is no recording")
+    parser.add_argument("--force", action="store_true", help="replace LOG, and run.json, whatever they hold")
     parser.add_argument(
         "--log-mode", metavar="MODE", type=_mode, default=MODE, help="permissions of the recording (default: 600)"
     )
@@ -82,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
         program = _script(args.script, args.args)
     else:
         raise UserError("nothing to run: name a script, or a module after -m (see xlaprof run --help)")
+    if args.json and not args.no_report and not args.force and rank_and_world()[0] == 0:
+        _refuse_foreign(_json_beside(rank_path(args.output, *rank_and_world())))
     sys.argv = program.argv  # the recording is of the program, whoever launched it
     gc.unfreeze()  # the collector is as the program would find it
     with covered(program.path0):
@@ -97,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         report = (
             None
             if args.no_report
-            else _Report(args.output, time.time(), args.json, os.getcwd(), program.path0, args.log_mode)
+            else _Report(args.output, time.time(), args.json, os.getcwd(), program.path0, args.log_mode, args.force)
         )
         atexit.register(_finish, recording, outcome, os.getpid(), beside, report)
     return _execute(program, outcome)
@@ -241,6 +244,14 @@ def _end_by_interrupt() -> None:
         exec("raise KeyboardInterrupt")
 
 
+def _die_of_interrupt() -> None:
+    """End the process by SIGINT, now: where its exit code is settled already."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGINT)
+
+
 def _lacks_xla(error: BaseException) -> bool:
     """Is ``error`` PyTorch's for the device ``xla``, in a program that imports neither torch_xla nor xlaprof's?"""
     if not isinstance(error, RuntimeError) or "torch_xla" in sys.modules or "xlaprof.runtime" in sys.modules:
@@ -278,6 +289,7 @@ class _Report(NamedTuple):
     folder: str  # the current one at the start
     path0: str  # the program's
     mode: int  # permissions of what is written
+    force: bool  # replace whatever is there
 
 
 def _finish(
@@ -285,12 +297,16 @@ def _finish(
 ) -> None:
     if os.getpid() != pid:  # a child forked by the program, which leaves as Python programs do
         return
-    recording.stop(outcome.error)
-    if beside is not None:
-        beside.wait()
-    if report is not None and rank_and_world()[0] == 0:
-        with covered(report.path0):
-            _print_report(recording, report)
+    try:
+        recording.stop(outcome.error)
+        if beside is not None:
+            beside.wait()
+        if report is not None and rank_and_world()[0] == 0:
+            with covered(report.path0):
+                _print_report(recording, report)
+    except KeyboardInterrupt:  # an exit handler's exceptions end nothing
+        say(f"interrupted: xlaprof report {recording.path} prints the report")
+        _die_of_interrupt()
     if outcome.error == KeyboardInterrupt.__name__:
         _end_by_interrupt()
 
@@ -301,6 +317,9 @@ def _print_report(recording: xlaprof.record, report: _Report) -> None:
         from xlaprof.commands import report as verb
 
     path, others = _ranks(report.output, recording.path, report.began)
+    if os.path.exists(path) and not os.path.isfile(path):
+        say(f"no report: {path} is no file that can be read again")
+        return
     if os.getcwd() == report.folder and path.startswith(os.path.join(report.folder, "")):
         path = os.path.relpath(path)  # as people name it: the report has commands with it
     parser = argparse.ArgumentParser()
@@ -310,7 +329,9 @@ def _print_report(recording: xlaprof.record, report: _Report) -> None:
         try:
             verb.run(parser.parse_args([path, *(["--json"] if report.as_json else [])]))
             if report.as_json:
-                file = f"{path.removesuffix('.log')}.json"
+                file = _json_beside(path)
+                if not report.force:
+                    _refuse_foreign(file)
                 with open(file, "w", opener=partial(private, mode=report.mode)) as opened:
                     opened.write(written.getvalue())
                 say(f"the report is in {file}")
@@ -320,6 +341,24 @@ def _print_report(recording: xlaprof.record, report: _Report) -> None:
             say(f"cannot write the report to {e.filename}: {e.strerror}")
         if others and not report.as_json:
             say(f"this is rank 0; the others: {' '.join(map(os.path.relpath, others))}")
+
+
+def _json_beside(log: str) -> str:
+    """The file of the report as JSON."""
+    return f"{log.removesuffix('.log')}.json"
+
+
+def _refuse_foreign(file: str) -> None:
+    """A file that holds anything but a report is not replaced."""
+    try:
+        with open(file, "rb") as there:
+            begins = there.read(64)
+    except FileNotFoundError:
+        return
+    except OSError as e:
+        raise UserError(f"cannot write the report to {file}: {e.strerror}") from None
+    if begins and not re.match(rb'\{\s*"schema":\s*\d+,\s*"run":', begins):
+        raise UserError(f"{file} is not a report: name another recording (-o), or have it replaced with --force")
 
 
 def _ranks(output: str, path: str, began: float) -> tuple[str, list[str]]:

@@ -144,7 +144,9 @@ class Recorder:
         self._attached: list[_Attached] = []
         self._counters_at = time.perf_counter_ns()
         self._gc_began = self._gc_count = self._gc_ns = 0
+        begins = header(*rank_and_world())  # asks for packages' versions: not between the file's opening and its header
         self._file = open_log(path, overwrite, force, mode)
+        self._file.begin(begins)
         self.path = self._file.path
         sampler = Sampler() if detail == "auto" else None
         self._writer = Writer(self._file, self.queue, self._interner, self._take_overflow, sampler, self._each_period)
@@ -246,8 +248,6 @@ class Recorder:
         warn(f"{one.name} records nothing more: {type(error).__name__}: {error}")
 
     def _start(self) -> None:
-        rank, world = rank_and_world()
-        self._file.begin(header(rank, world))
         self._writer.start()
         gc.callbacks.append(self._on_gc)
 
