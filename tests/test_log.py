@@ -169,7 +169,7 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
         read("/proc/self/mem")
     os.mkfifo(tmp_path / "pipe")
     for once in (tmp_path / "pipe", "/dev/null"):  # and no wait for somebody who writes into the pipe
-        with pytest.raises(LogError, match="read once only: put the recording into a file"):
+        with pytest.raises(LogError, match="read once only: put it into a file"):
             read(once)
         with pytest.raises(LogError, match="read once only"):
             Tail(once).poll()

@@ -1,8 +1,8 @@
 """The ``xlaprof`` command: finds the verb, runs it, and reports errors in one line and an exit code.
 
 Exit codes: 0 done; 2 the user's mistake (:class:`~xlaprof.errors.UserError`, wrong usage); 70 a defect of xlaprof
-itself; 74 the output cannot be written; 141 the reader of the output has gone. A verb may return others with a meaning of
-its own. Ctrl-C ends the process by the signal (130 in a shell).
+itself; 74 the output cannot be written; 141 the reader of the output has gone. A verb may return others with a meaning
+of its own. Ctrl-C ends the process by the signal (130 in a shell).
 """
 
 from __future__ import annotations

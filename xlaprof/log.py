@@ -119,6 +119,11 @@ class Lines:
         self.events += 1
         return [event]
 
+    @property
+    def skipped(self) -> int:
+        """Lines that were damaged: they may have been events of any kind."""
+        return self.garbage + sum(self.refused.values())
+
     def notes(self) -> list[str]:
         """Sentences about what was left out, and why."""
         notes = []
@@ -273,6 +278,11 @@ class LogReader:
         broken = [f"could not be read to its end ({self._broken})"] if self._broken else []
         return (*self._lines.notes(), *broken)
 
+    @property
+    def skipped(self) -> int:
+        """Lines that were damaged, so far; complete at the end."""
+        return self._lines.skipped
+
     def close(self) -> None:
         """Needed only where the events are not read to the end."""
         self._file.close()
@@ -353,7 +363,7 @@ def opening(path: str) -> Iterator[None]:
         with contextlib.suppress(FileNotFoundError):
             mode = os.stat(path).st_mode
             if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-                raise LogError(f"{printable(path)} is a pipe or a device, read once only: put the recording into a file")
+                raise LogError(f"{printable(path)} is a pipe or a device, read once only: put it into a file")
         yield
     except IsADirectoryError:
         raise LogError(f"{path} is a directory: name the log file in it") from None

@@ -10,7 +10,7 @@ from story import Story, clean
 from analysis.test_findings import ragged, reading, shape
 from xlaprof.analysis.gates.budget import Used, Verdict, judge, lines
 from xlaprof.analysis.gates.limits import BudgetError, budget
-from xlaprof.events import AnyEvent, Change, Dropped, Event, GraphBreak, Guard, Live, Recompile, StepDigest
+from xlaprof.events import AnyEvent, Change, Device, Dropped, Event, GraphBreak, Guard, Live, Recompile, StepDigest
 
 
 def held(story: Story, **limits: object) -> Verdict:
@@ -277,6 +277,18 @@ def test_no_findings_from_a_severity_on_and_but_for_those_ignored() -> None:
 def test_what_an_empty_recording_cannot_say_is_an_error_not_a_pass(name: str) -> None:
     with pytest.raises(BudgetError, match=f"run.log .*{name} cannot be checked"):
         held(Story(), **{name: 1})
+
+
+def test_steps_without_an_xla_device_do_not_show_that_nothing_was_read() -> None:
+    """A loop of JAX or torch.compile may read a value in every step: no event tells."""
+    story = Story()
+    for _ in range(5):
+        with story.step():
+            story.spend(3)
+    with pytest.raises(BudgetError, match="holds nothing of an xla device, so max_transfers_per_step cannot"):
+        held(story, max_transfers_per_step=0)
+    story.emit(Device(t=story.now, platform="cpu", kind="cpu"))
+    assert used(story, max_transfers_per_step=0).value == 0
 
 
 def test_nothing_after_the_warm_up_is_an_error_not_a_pass() -> None:

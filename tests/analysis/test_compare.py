@@ -11,7 +11,7 @@ from story import Story, clean
 
 from analysis.test_findings import ragged, reading
 from xlaprof.analysis.gates.compare import Comparison, compare, obstacles
-from xlaprof.events import Device, Header
+from xlaprof.events import Device, Dropped, Header
 
 
 def steps(length: float, count: int = 60, name: str = "train", seed: int = 0, spread: float = 0.02) -> Story:
@@ -187,6 +187,11 @@ def on(platform: str, kind: str, count: int = 1) -> Story:
     return story
 
 
+def lacking(story: Story) -> Story:
+    story.emit(Dropped(t=story.now, count=7, why="disk"))
+    return story
+
+
 @pytest.mark.parametrize(
     ("before", "after", "why"),
     [
@@ -205,6 +210,7 @@ def on(platform: str, kind: str, count: int = 1) -> Story:
         (lambda: on("tpu", "v4", 4), lambda: on("tpu", "v4", 8), "one had 4 devices, the other 8"),
         (clean, lambda: steps(20, name="generate"), "no steps in common: 'train' in one, 'generate' in the other"),
         (clean, Story, "'run.log' has no steps"),
+        (clean, lambda: lacking(clean()), "run.log lacks 7 events that it dropped"),
         (clean, lambda: changed(clean(), argv=["serve.py"]), "different programs, train.py and serve.py"),
     ],
 )

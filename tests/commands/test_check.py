@@ -202,6 +202,21 @@ def test_a_recording_that_lacks_events_passes_only_where_that_is_allowed(
     assert "7 events missing (disk)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("line", ["{torn", '{"k":"step","name":1,"num":3,"t":-5,"dur":1}'])
+def test_a_damaged_recording_passes_only_where_that_is_allowed(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What stood in a line that cannot be read may have been what breaks the budget."""
+    whole = Path(write(clean(), tmp_path / "whole.log")).read_text().splitlines()
+    log = tmp_path / "damaged.log"
+    log.write_text("\n".join([*whole[:5], line, *whole[5:]]) + "\n")
+    assert main(["check", str(log), "--max-recompiles", "0"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert f"{log} has 1 damaged line, so what it keeps may be broken" in err
+    assert main(["check", str(log), "--max-recompiles", "0", "--allow-dropped"]) == 0
+
+
 # -- GitHub
 
 

@@ -12,6 +12,7 @@ from analysis.test_run import training
 from story import Story, clean
 
 from xlaprof.cli import main
+from xlaprof.events import Dropped
 
 
 def write(story: Story, path: Path) -> str:
@@ -82,6 +83,21 @@ def test_fail_on_is_for_ci(tmp_path: Path) -> None:
     assert main(["report", high, "--fail-on", "high"]) == 1
     assert main(["report", high, "--fail-on", "low", "--top", "0"]) == 1
     assert main(["report", fine, "--fail-on", "low"]) == 0
+
+
+def test_a_recording_that_lacks_events_does_not_pass_fail_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story = clean()
+    story.emit(Dropped(t=story.now, count=7, why="disk"))
+    lacks = write(story, tmp_path / "lacks.log")
+    assert main(["report", lacks]) == 0
+    capsys.readouterr()
+    assert main(["report", lacks, "--fail-on", "low"]) == 2
+    out, err = capsys.readouterr()
+    assert "lacks.log" in out  # the page all the same
+    assert err.startswith(f"xlaprof: {lacks} lacks 7 events that the recording dropped, so it may hide a finding")
+    assert main(["check", lacks, "--no-config", "--fail-on", "low", "--allow-dropped"]) == 0  # as it advises
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\x01binary", b"{}\n", b'{"k":"header"', b"not json\n" * 50])

@@ -286,7 +286,9 @@ def test_an_interrupt_ends_a_program_as_without_xlaprof(how, ending, tmp_path, w
 def test_an_interrupt_of_the_report_ends_the_process_in_one_line(code, tmp_path, write):
     """Also where the program had ended already, by itself and with a code of its own."""
     write("done.py", STEPS + f"print('done')\nraise SystemExit({code})")
-    write("go.py", """
+    write(
+        "go.py",
+        """
         import os, signal, sys
         from xlaprof.pages import terminal
         from xlaprof.cli import main
@@ -295,7 +297,8 @@ def test_an_interrupt_of_the_report_ends_the_process_in_one_line(code, tmp_path,
         signal.signal(signal.SIGINT, signal.default_int_handler)
         terminal.render = interrupted
         sys.exit(main())
-    """)
+    """,
+    )
     done = python(tmp_path, "go.py", "run", "done.py")
     assert (done.returncode, done.stdout) == (-signal.SIGINT, "done\n")
     assert done.stderr == f"xlaprof: interrupted: xlaprof report {tmp_path / 'run.log'} prints the report\n"
@@ -306,14 +309,17 @@ def test_an_interrupt_of_any_verb_ends_the_process_by_the_signal(verb, tmp_path,
     """Here before the program of ``run`` has begun: shells stop their loops for the signal, not for 130."""
     write("pkg/__init__.py", "import os, signal; os.kill(os.getpid(), signal.SIGINT)")
     write("pkg/__main__.py", "")
-    write("go.py", """
+    write(
+        "go.py",
+        """
         import os, signal, sys
         from xlaprof import log
         from xlaprof.cli import main
         signal.signal(signal.SIGINT, signal.default_int_handler)
         log.LogReader.__init__ = lambda *args: os.kill(os.getpid(), signal.SIGINT)
         sys.exit(main())
-    """)
+    """,
+    )
     write("run.log", '{"k":"header","schema":1,"pid":1,"mono_ns":1,"unix_ns":1}\n')
     done = python(tmp_path, "go.py", *verb)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

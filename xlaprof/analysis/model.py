@@ -116,6 +116,11 @@ class RunInfo(msgspec.Struct, frozen=True):
     dropped: dict[str, int]  # why -> count
     notes: tuple[str, ...] = ()  # of the reader: "torn last line skipped", ...
 
+    @property
+    def lacks(self) -> int:
+        """Events that the recording dropped. Dropped names are none: what lacks them is there, and counts."""
+        return sum(count for why, count in self.dropped.items() if why != "names")
+
 
 class TimeSplit(msgspec.Struct, frozen=True):
     """Where the time of the analysed steps went. The parts sum to ``total_s``.

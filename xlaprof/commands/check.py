@@ -5,8 +5,8 @@
     xlaprof check run.rank*.log --max-step-time 50ms --github
 
 Exit code 0 if every log keeps the budget, 1 with the lines to blame if one does not, 2 if that cannot be decided: the
-log has nothing of what a limit asks for (idle time without a device), or says that events were dropped (a full disk;
---allow-dropped lets it pass). docs/ci.md says what each limit counts.
+log has nothing of what a limit asks for (idle time without a device), says that events were dropped (a full disk), or
+has damaged lines (--allow-dropped lets such logs pass). docs/ci.md says what each limit counts.
 
 Limits may also stand in the table [tool.xlaprof] of pyproject.toml, the nearest one at or above the current directory
 that has it. Limits on the command line override them:
@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from xlaprof.analysis.gates.budget import Verdict, judge
+from xlaprof.analysis.gates.budget import Damage, Verdict, judge
 from xlaprof.analysis.gates.limits import LIMITS, Budget, budget
 from xlaprof.collection import no_collection
 from xlaprof.errors import UserError
@@ -80,15 +80,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _judge(path: str, allowed: Budget) -> Verdict:
-    notes: tuple[str, ...] = ()
+    damage = Damage()
 
     def read() -> Iterable[AnyEvent]:
-        nonlocal notes
+        nonlocal damage
         reader = files.read(path)
         yield from reader
-        notes = reader.notes
+        damage = Damage(reader.notes, reader.skipped)
 
-    return judge(read, allowed, path, lambda: notes)
+    return judge(read, allowed, path, lambda: damage)
 
 
 def _budget(args: argparse.Namespace) -> tuple[Budget, str | None]:

@@ -6,7 +6,8 @@
 
 Exit code 0 if the candidate is as good or better, 1 if it is worse (a new finding, a finding of higher severity, or
 steps that are slower by more than the tolerance, with 95 % confidence), 2 if the two cannot be compared: different
-devices, number of processes or programs, no steps in common. --anyway compares those too. See docs/compare.md.
+devices, number of processes or programs, no steps in common, events dropped. --anyway compares those too. See
+docs/compare.md.
 """
 
 from __future__ import annotations

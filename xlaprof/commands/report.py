@@ -5,7 +5,8 @@
     xlaprof report run.log --json | jq .findings
 
 Everything recorded counts, unless --since-step leaves out what came before that step, such as warm-up. --fail-on makes
-the exit code 1 when there is a finding of at least that severity, for CI.
+the exit code 1 when there is a finding of at least that severity, for CI, and 2 when there is none but the recording
+says that events were dropped.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from msgspec.structs import replace
 from xlaprof.analysis.model import SEVERITIES
 from xlaprof.collection import no_collection
 from xlaprof.commands._loading import natural
+from xlaprof.errors import UserError
 from xlaprof.reports import fold
 from xlaprof.text.output import write_json
+from xlaprof.text.quantities import plural
 
 FOUND = 1  # exit code under --fail-on
 _PAGE = 10  # findings on the page without --top
@@ -56,5 +59,11 @@ def run(args: argparse.Namespace) -> int:
         show_page(partial(render, shown, hidden=hidden, since_step=args.since_step))
     if args.fail_on is not None:
         counted = SEVERITIES[: SEVERITIES.index(args.fail_on) + 1]
-        return FOUND if any(finding.severity in counted for finding in report.findings) else 0
+        if any(finding.severity in counted for finding in report.findings):
+            return FOUND
+        if report.run.lacks:
+            raise UserError(
+                f"{args.log} lacks {plural(report.run.lacks, 'event')} that the recording dropped, so it may hide a "
+                f"finding: record again, or let it pass with xlaprof check --fail-on {args.fail_on} --allow-dropped"
+            )
     return 0

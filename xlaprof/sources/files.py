@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from xlaprof.errors import UserError, warn
 from xlaprof.events import AnyEvent
-from xlaprof.log import Lines, LogError, Reader, opening
+from xlaprof.log import Lines, LogError, LogReader, Reader, opening
 
 from . import xlaprof_log
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 HEAD = 1 << 16
 
 
-def read(path: str | os.PathLike[str]) -> Reader:
+def read(path: str | os.PathLike[str]) -> LogReader | Checked:
     """The recording at ``path``, of whatever kind. Raises :class:`LogError`: one line, with what was tried."""
     path = os.fspath(path)
     source = recognise(path)
-    return source.open(path) if source is xlaprof_log.FILE else Checked(source.open(path))
+    return xlaprof_log.FILE.open(path) if source is xlaprof_log.FILE else Checked(source.open(path))
 
 
 class Checked:
@@ -38,6 +38,11 @@ class Checked:
     @property
     def notes(self) -> tuple[str, ...]:
         return (*self._reader.notes, *self._lines.notes(), *self._broken)
+
+    @property
+    def skipped(self) -> int:
+        """Events with values that cannot be, and one where the source broke."""
+        return self._lines.skipped + len(self._broken)
 
     def __iter__(self) -> Iterator[AnyEvent]:
         try:

@@ -73,18 +73,25 @@ class Verdict(msgspec.Struct, frozen=True):
         return not self.breaches
 
 
-def judge(read: Read, budget: Budget, path: str = "", notes: Callable[[], tuple[str, ...]] = tuple) -> Verdict:
+class Damage(NamedTuple):
+    """What a reader could not read."""
+
+    notes: tuple[str, ...] = ()
+    skipped: int = 0  # damaged lines, each of which may have been any event
+
+
+def judge(read: Read, budget: Budget, path: str = "", damage: Callable[[], Damage] = Damage) -> Verdict:
     """Hold the recording that ``read`` gives to ``budget``.
 
-    ``notes``: called after reading, returns the reader's notes. Raises :class:`BudgetError` where the recording does
+    ``damage``: called after reading, returns the reader's. Raises :class:`BudgetError` where the recording does
     not show whether a limit was kept: a gate in doubt must not let pass.
     """
-    case = _Case(read, budget, path, notes)
+    case = _Case(read, budget, path, damage)
     used = tuple(_hold(case, limit.name) for limit in LIMITS if limit.limits and budget.given(limit.name))
     verdict = Verdict(path=path, rank=case.report.run.rank, steps=case.steps, used=used, warnings=case.warnings())
     if verdict.kept and case.lacks and not budget.allow_dropped:
         raise BudgetError(
-            f"{path} lacks {plural(case.lacks, 'event')} that the recording dropped, so what it keeps may be broken: "
+            f"{path} {' and '.join(case.lacks)}, so what it keeps may be broken: "
             "record again, or let it pass by what it has with --allow-dropped (allow_dropped)"
         )
     return verdict
@@ -129,17 +136,21 @@ def reads_in_steps(run: Run, named: bool) -> Iterator[tuple[tuple[int, int], int
 class _Case:
     """A run, the part of it that counts, and the reports of both."""
 
-    def __init__(self, read: Read, budget: Budget, path: str, notes: Callable[[], tuple[str, ...]]) -> None:
+    def __init__(self, read: Read, budget: Budget, path: str, damage: Callable[[], Damage]) -> None:
         self.budget, self.path = budget, path
         self._kept: list[GraphBreak | JitCompile | Live | Recompile] = []  # those that the analysis keeps only in part
         self.run = self.counted = Run().feed_all(self._keeping(read())).settled()
         self.begin: int | None = None  # of what counts; None: all does
         if budget.after_step is not None:
             self.counted, self.begin = after_step(read, self.run, budget.after_step, path)
-        self.report: Report = self.run.report(path, notes())
+        damaged = damage()
+        self.report: Report = self.run.report(path, damaged.notes)
         self.after: Report = self.report if self.counted is self.run else self.counted.report(path)
-        # dropped names are no events: what lacks them is there, and counts
-        self.lacks = sum(count for why, count in self.report.run.dropped.items() if why != "names")
+        self.lacks: list[str] = []
+        if dropped := self.report.run.lacks:
+            self.lacks.append(f"lacks {plural(dropped, 'event')} that the recording dropped")
+        if damaged.skipped:
+            self.lacks.append(f"has {plural(damaged.skipped, 'damaged line')}")
         self.steps = sum(stat.count for stat in self.after.steps)
         self.named = any(not stat.inferred for stat in self.after.steps)
 
@@ -306,6 +317,11 @@ def _transfers(case: _Case) -> _Measured:
     if not case.steps:
         raise _no_steps(case, "max_transfers_per_step")
     counted = case.counted
+    if not (case.report.run.platform or case.run.barriers or case.run.executed.count or case.run.reads):
+        raise BudgetError(  # of programs of JAX and torch.compile no reads are recorded
+            f"{case.path} holds nothing of an xla device, so max_transfers_per_step cannot be checked: "
+            "leave it out for this program"
+        )
     reads = [(stack, (count, op)) for (stack, op), count in reads_in_steps(counted, case.named)]
     offences = []
     for place, group in case.by_line(reads, counted):

@@ -134,6 +134,7 @@ def obstacles(one: Report, two: Report) -> list[str]:
             )
         elif a.device_count != b.device_count:
             found.append(f"one had {plural(a.device_count, 'device')}, the other {b.device_count}")
+    found += [f"{run.path} lacks {plural(run.lacks, 'event')} that it dropped" for run in (a, b) if run.lacks]
     mine, theirs = program(a), program(b)
     if mine and theirs and not _versions_of_one(mine, theirs):
         found.append(f"they are of different programs, {mine} and {theirs}")
