@@ -85,6 +85,7 @@ def test_every_verb_prints_plain_text(
         ["compare", other, log, "--anyway", "--json"],
         ["check", log, *LIMITS],
         ["live", log],
+        ["tui", log],
         ["live", f"{tmp_path}/{EVIL[:20]}"],
         ["report", f"{tmp_path}/{EVIL[:20]}"],
         [EVIL],
@@ -136,7 +137,7 @@ def test_a_failed_test_says_plain_text() -> None:
 
 
 def test_the_tests_above_are_of_every_verb() -> None:
-    assert set(cli.verbs()) == {"check", "compare", "completion", "explain", "export", "live", "report", "run"}
+    assert set(cli.verbs()) == {"check", "compare", "completion", "explain", "export", "live", "report", "run", "tui"}
 
 
 def test_nothing_is_printed_but_through_the_door() -> None:

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
+from textual.widgets import Footer
 
+from xlaprof.commands._looking import desk
 from xlaprof.tui.app import LiveApp
 from xlaprof.tui.feed import Feed
 
@@ -21,6 +24,32 @@ def screen(app: LiveApp) -> str:
     """The terminal as it stands, one line per row, without colours."""
     rows = app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in row).rstrip() for row in rows) + "\n"
+
+
+async def news(app: LiveApp, pilot: Pilot[None]) -> str:
+    """Let the app read what is new; the screen after that."""
+    await app.refresh_now()
+    await pilot.pause()
+    footer = app.screen_stack[0].query_one(Footer)
+    while footer.display and not (footer.children and footer.children[0].region):  # it lists its keys when it is idle
+        await pilot.pause()
+    return screen(app)
+
+
+def tell_of_two_defects(story: Training) -> None:
+    """31 steps that read the loss every time and meet another shape at steps 15, 20 and 25."""
+    story.train_step(compile_ms=1500)
+    story.train(14, read=True)
+    for shape in ("i64[5,128]", "i64[3,128]", "i64[7,128]"):
+        story.train_step(compile_ms=1200, shape=shape, read=True)
+        story.train(4, read=True)
+    story.train_step(read=True)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of whoever runs the tests are left alone."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 @pytest.fixture
@@ -39,7 +68,7 @@ def follow() -> Iterator[Callable[..., LiveApp]]:
 
     def make(story: Training | None = None, **reading: object) -> LiveApp:
         feeds.append(Feed("run.log", clock=lambda: BEGAN + (story.now / 1e9 if story else 0.0), **reading))
-        return LiveApp(feeds[-1].advance, every_s=None)
+        return LiveApp(feeds[-1].advance, every_s=None, desk=desk(feeds[-1]))
 
     yield make
     for feed in feeds:

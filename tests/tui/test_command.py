@@ -61,7 +61,9 @@ def test_no_terminal_points_at_the_report(tmp_path: Path, capsys: pytest.Capture
     path = tmp_path / "run.log"
     story = Training(path)
     story.end()
-    assert f"live needs a terminal to draw in; without one: xlaprof report {path}" in refused(capsys, str(path))
+    assert f"the terminal UI needs a terminal to draw in; without one: xlaprof report {path}" in refused(
+        capsys, str(path)
+    )
 
 
 def test_refusing_is_quick_and_loads_no_user_interface(tmp_path: Path) -> None:
@@ -75,3 +77,11 @@ def test_refusing_is_quick_and_loads_no_user_interface(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     expected = f"xlaprof: {tmp_path} is a directory: name the log file in it (tried: xlaprof log "
     assert (done.stderr[: len(expected)], done.stderr.count("\n")) == (expected, 1)
+
+
+def test_exploring_needs_a_terminal_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story = Training(tmp_path / "run.log")
+    story.train(3)
+    story.end()
+    assert cli.main(["tui", str(tmp_path / "run.log")]) == 2
+    assert "needs a terminal to draw in; without one: xlaprof report" in capsys.readouterr().err

@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 
 from xlaprof import log
 from xlaprof.analysis.run import Run
+from xlaprof.commands._looking import Whole
 from xlaprof.log import LogError
+from xlaprof.sources import files
 from xlaprof.tui.feed import Feed, plain
 from xlaprof.tui.snapshot import status
 
@@ -185,3 +187,16 @@ def test_snapshots_are_plain_values(tmp_path: Path, feed: Callable[..., Feed]) -
     now = feed(slice_bytes=1 << 20).advance()
     assert msgspec.json.decode(msgspec.json.encode(now), type=type(now)) == now
     assert os.fspath(tmp_path) in now.path
+
+
+def test_a_complete_recording_of_any_kind_is_fed_like_one_that_grows(tmp_path: Path) -> None:
+    written_log(tmp_path / "run.log")
+    packed = tmp_path / "run.log.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "run.log").read_bytes()))
+    whole = Run().feed_all(log.read(packed)).report(str(packed))
+    tail = Whole(files.read(packed))
+    with closing(Feed(str(packed), clock=lambda: BEGAN, budget_s=0.0, slice_bytes=2_000, tail=tail)) as feed:
+        feed.open()
+        while (now := feed.advance()).link == "catching up":
+            assert now.read < now.total
+    assert now.report == plain(whole)

@@ -19,9 +19,16 @@ BEGAN = UNIX / 1e9
 class Training(Story):
     """Writes a log at ``path`` step by step."""
 
-    def __init__(self, path: Path, host: str = "ada", pid: int = 4242, began: float = BEGAN) -> None:
+    def __init__(
+        self,
+        path: Path,
+        host: str = "ada",
+        pid: int = 4242,
+        began: float = BEGAN,
+        file: str = "/home/ada/examples/train.py",
+    ) -> None:
         super().__init__(
-            "/home/ada/examples/train.py",
+            file,
             path=path,
             pid=pid,
             unix_ns=int(began * 1e9),

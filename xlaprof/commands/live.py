@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
 from xlaprof.errors import UserError
 
@@ -24,22 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from contextlib import closing
-
     from xlaprof.commands._loading import follow
-    from xlaprof.tui.feed import Feed
+    from xlaprof.commands._looking import look
 
     _check(args.log, wait=not args.no_wait)
-    with closing(Feed(args.log, tail=follow(args.log))) as feed:
-        feed.open()
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            raise UserError(f"live needs a terminal to draw in; without one: xlaprof report {args.log}")
-
-        from xlaprof.tui.app import LiveApp
-
-        app = LiveApp(feed.advance)
-        app.run()
-        return app.return_code or 0
+    return look(args.log, follow(args.log))
 
 
 def _check(log: str, wait: bool) -> None:

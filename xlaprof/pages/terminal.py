@@ -23,6 +23,7 @@ from xlaprof.analysis.model import (
     ScopeStat,
     StepStats,
 )
+from xlaprof.analysis.outcome import without_findings
 from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title, under, where
 from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import mean_parts
@@ -238,11 +239,8 @@ def _findings(report: Report, width: int, hidden: int, since: list[str]) -> Iter
     if not count:
         yield from _accounts(report, width)
         yield Text("\n")
-        yield (
-            paragraph("", _nothing(report), width, indent="")
-            if not report.observed
-            else Text(_clean(report), "bold green")
-        )
+        said = without_findings(report)
+        yield Text(said, "bold green") if report.observed else paragraph("", said, width, indent="")
         return
     yield title(plural(count, "finding"), width, "the one whose fix gives back most first")
     for number, finding in enumerate(report.findings, 1):
@@ -265,21 +263,6 @@ def _accounts(report: Report, width: int) -> Iterator[RenderableType]:
         yield title("What took more than a tenth of the run", width)
     for one in costly:
         yield paragraph("", one.text, width, indent="")
-
-
-def _nothing(report: Report) -> str:
-    """What was looked for in a program of which nothing was seen."""
-    own = [(sum(stat.count for stat in report.steps), "step"), (len(report.scopes), "scope")]
-    seen = " and ".join(plural(count, noun) for count, noun in own if count)
-    looked_for = "no graph of torch.compile, no program of JAX or on an xla device"
-    return f"Nothing was observed{f' but {seen}' * bool(seen)}: {looked_for}."
-
-
-def _clean(report: Report) -> str:
-    graphs = report.compilation.count or report.torch_compile.graphs
-    counts = [(graphs, "graph"), (report.jax.graphs, "JAX program"), (sum(stat.count for stat in report.steps), "step")]
-    looked_at = ", ".join(plural(count, noun) for count, noun in counts if count)
-    return f"No findings: {looked_at}." if looked_at else "No findings."
 
 
 def _predicted(predicted: Prediction) -> str:

@@ -3,69 +3,101 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePath
 from typing import ClassVar
 
-from textual.app import App, ComposeResult
+from textual import work
+from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
+from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer, ProgressBar, Static
+from textual.widgets import Footer, Input, ProgressBar, Static
 
+from xlaprof.analysis.model import Finding, Place, Report
+from xlaprof.errors import UserError
 from xlaprof.text.safe import for_screen
-from xlaprof.tui import panels
+from xlaprof.tui import panels, settings
+from xlaprof.tui.desk import Desk
+from xlaprof.tui.panels.findings import Explain, Looking, label, where
+from xlaprof.tui.screens.choice import ChoiceScreen
+from xlaprof.tui.screens.explained import ExplainedScreen
+from xlaprof.tui.screens.help import HelpScreen
 from xlaprof.tui.snapshot import Snapshot
 from xlaprof.tui.themes import DARK, LIGHT
-from xlaprof.tui.widgets.help import HelpScreen
 from xlaprof.tui.widgets.panel import Region
 from xlaprof.tui.widgets.status import StatusBar
 from xlaprof.tui.widgets.tabs import Tab, TabBar
+
+#: A terminal of fewer columns or rows shows one line: what it needs.
+LEAST_WIDTH, LEAST_HEIGHT = 40, 12
+_SCREENSHOT = "screenshot"
 
 
 class LiveApp(App[None]):
     """Shows what ``advance`` returns, again and again.
 
     ``advance`` runs in a worker thread, never in two at once, and returns in well under a second. ``every_s`` is the
-    pause between two calls at the end of the log; with None only :meth:`refresh_now` calls it.
+    pause between two calls at the end of the log; with None only :meth:`refresh_now` calls it. ``desk`` answers what
+    takes longer.
     """
 
     CSS_PATH = "live.tcss"
-    TITLE = "xlaprof live"
-    ENABLE_COMMAND_PALETTE = False
+    TITLE = "xlaprof"
+    ENABLE_COMMAND_PALETTE = True
+    COMMAND_PALETTE_BINDING = "ctrl+p"
     # Textual types these two as instance variables.
-    HORIZONTAL_BREAKPOINTS = [(0, "-compact"), (110, "-wide"), (180, "-vast")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (18, "-high")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (LEAST_WIDTH, "-compact"), (110, "-wide"), (180, "-vast")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (LEAST_HEIGHT, "-low"), (18, "-high"), (34, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
         Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
+        Binding("tab", "turn(1)", "Next", priority=True),
+        Binding("shift+tab", "turn(-1)", "Previous", show=False, priority=True),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("s", "sort", "Sort"),
+        Binding("S", "turn_round", "Sort the other way", show=False),
+        Binding("o", "edit", "Edit"),
+        Binding("e", "export", "Export"),
         Binding("p", "pause", "Pause"),
-        Binding("tab", "turn(1)", "Next panel", priority=True),
-        Binding("shift+tab", "turn(-1)", "Previous panel", show=False, priority=True),
-        Binding("t", "theme", "Light/dark"),
+        Binding("t", "theme", "Light/dark", show=False),
         Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("escape", "leave", "Back", show=False),
     ]
 
-    def __init__(self, advance: Callable[[], Snapshot], every_s: float | None = 0.5) -> None:
+    def __init__(self, advance: Callable[[], Snapshot], every_s: float | None = 0.2, desk: Desk | None = None) -> None:
         super().__init__()
         self._advance = advance
         self._every_s = every_s
+        self.desk = desk or Desk()
         self._latest: Snapshot | None = None
         self._panels: dict[str, Region] = {name: panel(id=name) for name, panel in panels.available().items()}
         self._tabs = [name for name, panel in self._panels.items() if panel.PLACE != "top"]
-        for key, name in enumerate(self._tabs[:9], start=1):
-            self.bind(str(key), f"panel('{name}')", description=name, show=False)
+        for key, name in zip("1234567890", self._tabs, strict=False):
+            self.bind(key, f"panel('{name}')", description=name, show=False)
         self.paused = False
+        self._remembered = settings.load()
+        self._looked_at: Place | None = None
+        self._shown = self._tabs[0]
 
     def compose(self) -> ComposeResult:
+        yield Static(f"xlaprof needs {LEAST_WIDTH}x{LEAST_HEIGHT}", id="too-small")
         yield StatusBar(id="status")
         yield ProgressBar(id="reading", show_eta=False)
         yield from self._in("top")
-        yield TabBar(self._tabs, id="tabs")
+        yield TabBar(self._tabs, {name: panel.PLACE for name, panel in self._panels.items()}, id="tabs")
+        yield Input(id="filter", placeholder="filter: text in any column; escape takes it away", compact=True)
         yield Static(id="waiting", markup=False)
         with Container(id="body"):
             yield from self._in("left")
             with VerticalScroll(id="side", can_focus=False):
                 yield from self._in("right")
+            yield from self._in("page")
         yield Footer(compact=True, show_command_palette=False)
 
     def _in(self, place: str) -> Iterator[Region]:
@@ -78,8 +110,13 @@ class LiveApp(App[None]):
     def on_mount(self) -> None:
         self.register_theme(DARK)
         self.register_theme(LIGHT)
-        self.theme = DARK.name
-        self.action_panel(self._tabs[0])
+        self.theme = LIGHT.name if self._remembered.theme == LIGHT.name else DARK.name
+        panel = self._remembered.panel
+        self.action_panel(panel if panel in self._tabs else self._tabs[0])
+        for region in self._panels.values():
+            table = region.table()
+            if table is not None and region.id == "findings" and self._remembered.sort:
+                table.order, table.descending = self._remembered.sort, self._remembered.descending
         if self._every_s is not None:
             self.run_worker(self._follow(self._every_s), name="follow")
 
@@ -96,16 +133,39 @@ class LiveApp(App[None]):
         return snapshot.link != "catching up"
 
     def _show(self, snapshot: Snapshot) -> None:
-        self.query_one(StatusBar).show(snapshot, self.paused)
-        reading = self.query_one("#reading", ProgressBar)
+        screen = self.default_screen  # another may lie above it
+        screen.query_one(StatusBar).show(snapshot, self.paused)
+        reading = screen.query_one("#reading", ProgressBar)
         reading.display = snapshot.link == "catching up" and snapshot.total > snapshot.read
         reading.update(total=snapshot.total or None, progress=snapshot.read)
-        self.default_screen.set_class(snapshot.report is None, "-unread")  # help may lie above it
+        screen.set_class(snapshot.report is None, "-unread")
         if snapshot.report is None:
-            self.query_one("#waiting", Static).update(for_screen(waiting(snapshot)))
+            screen.query_one("#waiting", Static).update(for_screen(waiting(snapshot)))
         elif not self.paused:
             for panel in self._panels.values():
-                panel.show(snapshot.report)
+                panel.show(snapshot)
+
+    @property
+    def report(self) -> Report | None:
+        """The latest one."""
+        return self._latest.report if self._latest is not None else None
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """All keys by name, and the panels."""
+        for panel in self._tabs:
+            title = self._panels[panel].TITLE
+            yield SystemCommand(f"Show {title}", self._panels[panel].HELP, lambda name=panel: self.action_panel(name))
+        for binding in self.BINDINGS:
+            if isinstance(binding, Binding) and binding.description and binding.action not in ("help", "leave"):
+                action = binding.action
+                yield SystemCommand(binding.description, f"key {binding.key}", lambda do=action: self._do(do))
+        yield SystemCommand("Help", "keys, and what the panels mean", self.action_help)
+
+    @work
+    async def _do(self, action: str) -> None:
+        await self.run_action(action)
+
+    # -- keys
 
     def action_pause(self) -> None:
         """Hold the screen still, or go on; the log is read either way."""
@@ -116,6 +176,9 @@ class LiveApp(App[None]):
     def action_theme(self) -> None:
         """Light or dark."""
         self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
+        self._remembered.theme = self.theme
+        if self._latest is not None:
+            self._show(self._latest)  # tables hold colours
 
     def action_help(self) -> None:
         """Explain the keys."""
@@ -129,21 +192,142 @@ class LiveApp(App[None]):
 
     def action_panel(self, panel: str) -> None:
         """Show ``panel`` and give it the focus."""
+        self._remembered.panel = panel
         self._go(*next(stop for stop in self._stops() if stop[1] == panel))
 
     def on_tab_chosen(self, event: Tab.Chosen) -> None:
         self.action_panel(event.panel)
+
+    def action_sort(self) -> None:
+        """Sort the table of the panel on the screen by its next column."""
+        self._sort(lambda table: table.sort_next())
+
+    def action_turn_round(self) -> None:
+        """Sort it the other way round."""
+        self._sort(lambda table: table.sort_by(table.order) if table.order else None)
+
+    def _sort(self, do: Callable[..., None]) -> None:
+        table = self._panels[self._shown].table()
+        if table is None:
+            self.notify("There is no table here to sort.", timeout=2)
+            return
+        do(table)
+        if self._shown == "findings":
+            self._remembered.sort, self._remembered.descending = table.order, table.descending
+
+    def action_filter(self) -> None:
+        """Type what rows of the table must have."""
+        table = self._panels[self._shown].table()
+        if table is None:
+            self.notify("There is no table here to filter.", timeout=2)
+            return
+        line = self.default_screen.query_one("#filter", Input)
+        line.display = True
+        line.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        table = self._panels[self._shown].table()
+        if event.input.id == "filter" and table is not None:
+            table.filter(event.value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        if event.input.id == "filter":
+            self.action_panel(self._shown)
+
+    def action_leave(self) -> None:
+        """Take the filter away."""
+        line = self.default_screen.query_one("#filter", Input)
+        if line.display:
+            line.value = ""
+            line.display = False
+            self.action_panel(self._shown)
+
+    def action_edit(self) -> None:
+        """Open the line that is looked at in $EDITOR."""
+        place, snapshot = self._looked_at, self._latest
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+        if place is None or snapshot is None or self.desk.code is None:
+            self.notify("No line of code is selected.", timeout=3)
+            return
+        if not editor or shutil.which(shlex.split(editor)[0]) is None:
+            self.notify("Set $EDITOR to the editor that is to open it.", severity="warning")
+            return
+        found = self.desk.code(place, snapshot.cwd, 0)
+        if not found.path:
+            self.notify(for_screen(found.remark), severity="warning", markup=False)
+            return
+        with self.suspend():
+            subprocess.run([*shlex.split(editor), f"+{place.line}", found.path])
+        self.refresh()
+
+    @work
+    async def action_export(self) -> None:
+        """Write what is seen to a file."""
+        report = self.report
+        if report is None:
+            return
+        kinds = [(name, name) for name in self.desk.exports]
+        kind = await self.push_screen_wait(
+            ChoiceScreen("Export as", [*kinds, (_SCREENSHOT, "a picture of the screen (SVG)")])
+        )
+        if kind is None:
+            return
+        try:
+            if kind == _SCREENSHOT:
+                path = unused(Path.cwd() / f"{PurePath(report.run.path).stem}.svg")
+                path.write_text(self.export_screenshot())
+                written = str(path)
+            else:
+                written = await asyncio.to_thread(self.desk.exports[kind], report)
+        except (UserError, OSError) as error:
+            self.notify(for_screen(str(error)), severity="error", markup=False)
+            return
+        self.notify(for_screen(f"Written: {written}"), markup=False)
+
+    async def action_quit(self) -> None:
+        """End the UI; the program goes on."""
+        settings.save(self._remembered)
+        self.exit()
+
+    # -- what panels say
+
+    def on_looking(self, event: Looking) -> None:
+        self._looked_at = event.finding.place
+
+    def on_explain(self, event: Explain) -> None:
+        self._explain(event.finding)
+
+    def _explain(self, finding: Finding) -> None:
+        report, explain = self.report, self.desk.explain
+        if report is None or explain is None:
+            return
+        title = f" {label(finding.kind).capitalize()}  {where(finding.place)} "
+        self.push_screen(ExplainedScreen(title, lambda: explain(finding, report)))
+
+    # -- where the focus is
 
     def _stops(self) -> list[tuple[Widget, str]]:
         """Where the focus can go, and the panel each place belongs to."""
         return [(widget, name) for name in self._tabs for widget in self._panels[name].stops()]
 
     def _go(self, widget: Widget, panel: str) -> None:
+        self._shown = panel
         for name in self._tabs:
             self._panels[name].set_class(name == panel, "-shown")
-        self.query_one("#body").set_class(self._panels[panel].PLACE == "left", "-left-shown")
-        self.query_one(TabBar).mark(panel)
+        body = self.default_screen.query_one("#body")
+        body.set_class(self._panels[panel].PLACE == "left", "-left-shown")
+        body.set_class(self._panels[panel].PLACE == "page", "-page-shown")
+        self.default_screen.query_one(TabBar).mark(panel)
         widget.focus()
+
+
+def unused(path: Path) -> Path:
+    """``path``, with a number if it is taken."""
+    taken, number = path, 1
+    while taken.exists():
+        number += 1
+        taken = path.with_stem(f"{path.stem}-{number}")
+    return taken
 
 
 def waiting(snapshot: Snapshot) -> str:

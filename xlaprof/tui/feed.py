@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from xlaprof.analysis.model import Report
+from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.run import Run
 from xlaprof.collection import no_collection
 from xlaprof.events import Header
@@ -53,6 +53,9 @@ class Feed:
         self._report: Report | None = None
         self._read = 0  # bytes
         self._total = 0
+        self._latest: Report | None = None  # with the events behind each finding
+        self._grew: dict[str, tuple[int, int]] = {}  # id of a finding -> its count, and the step at which that grew
+        self._fresh: frozenset[str] = frozenset()
         self._stale = False  # events have come since the last report,
         self._reported_s = 0.0  # which took this long, and
         self._reported_at = 0.0  # when it was made; both of the monotonic clock
@@ -66,9 +69,9 @@ class Feed:
         if self._header is None and self._read:
             with open(self.path, "rb") as file:
                 first = file.read(2)
-            if first == b"\x1f\x8b":
+            if first == b"\x1f\x8b" and isinstance(self._tail, Tail):
                 raise LogError(f"{self.path} is compressed and grows no more: xlaprof report {self.path}")
-            if first[:1] != b"{":  # the tail waits for the end of the first line
+            if first[:1] != b"{" and isinstance(self._tail, Tail):  # the tail waits for the end of the first line
                 raise LogError(f"{self.path} is not an xlaprof log: its first line is no header")
 
     def close(self) -> None:
@@ -91,7 +94,9 @@ class Feed:
         self._stale |= fresh
         if self._run is not None and (self._report is None or (self._stale and self._worth_a_report())):
             began = time.monotonic()
-            self._report = plain(self._run.report(self.path, self._tail.notes))
+            self._latest = self._run.report(self.path, self._tail.notes)
+            self._report = plain(self._latest)
+            self._note_growth(self._report)
             self._reported_at = time.monotonic()
             self._reported_s, self._stale = self._reported_at - began, False
         now = self._clock()
@@ -107,6 +112,9 @@ class Feed:
             restarts=self._restarts,
             trouble=self._trouble,
             ranks=_ranks(self.path) if self._link() == "absent" else (),
+            cwd=self._header.cwd if self._header is not None else "",
+            last={id: step for id, (_, step) in self._grew.items()},
+            fresh=self._fresh,
         )
 
     def _worth_a_report(self) -> bool:
@@ -126,8 +134,10 @@ class Feed:
         if self._run is not None:
             with no_collection():
                 self._run.feed_all(events)
-        # A poll takes a whole slice unless it meets the end of the file.
-        self._read = min(self._read + self._slice_bytes, self._total)
+        # A poll takes a whole slice unless it meets the end of the file. What is compressed is longer than its file.
+        ended = getattr(self._tail, "ended", None)
+        most = self._total if ended is not False else self._total - 1
+        self._read = self._total if ended else min(self._read + self._slice_bytes, most)
         if events:
             self._grew_at = self._clock()
         return bool(events)
@@ -139,7 +149,23 @@ class Feed:
             self._read = 0
         self._header = self._tail.header
         self._run = Run(long=self._total > LONG) if self._header else None
-        self._report = None
+        self._report = self._latest = None
+        self._grew.clear()
+
+    def finding(self, id: str) -> tuple[Finding, Report, Run] | None:
+        """A finding of the latest report with the events behind it, and what it is a finding of."""
+        report, run = self._latest, self._run
+        found = next((one for one in report.findings if one.id == id), None) if report is not None else None
+        return (found, report, run) if found is not None and report is not None and run is not None else None
+
+    def _note_growth(self, report: Report) -> None:
+        """Note the step at which each finding was last seen to happen again."""
+        following = self._read >= self._total and bool(self._grew or self._reported_at)
+        known = self._grew.keys()
+        self._fresh = frozenset(one.id for one in report.findings if one.id not in known) if following else frozenset()
+        for one in report.findings:
+            if one.count != self._grew.get(one.id, (0, 0))[0]:
+                self._grew[one.id] = one.count, report.activity.step
 
     def _link(self) -> Link:
         if self._trouble:

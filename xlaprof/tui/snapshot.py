@@ -30,6 +30,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     restarts: int = 0  # times that another recording has replaced the log
     trouble: str = ""  # why it is unreadable
     ranks: tuple[str, ...] = ()  # while the log is absent: logs of ranks beside it
+    cwd: str = ""  # the directory the program ran in
+    #: id of a finding -> the step at which its count was last seen to grow, while the log was followed
+    last: dict[str, int] = {}
+    fresh: frozenset[str] = frozenset()  # ids of findings that the snapshot before did not have
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -73,6 +77,30 @@ def status(snapshot: Snapshot) -> Status:
     silent = f"nothing recorded for {elapsed(snapshot.quiet_s)}" if snapshot.quiet_s >= SILENT_S else ""
     step = f"step {now.step}" if now.step >= 0 else ""
     return Status(now.state, _joined(step, now.detail, silent), "good" if now.state == "running" else "quiet")
+
+
+_QUIET_STEPS = 20  # steps without a finding that comes in each of them
+
+
+def stopped(snapshot: Snapshot) -> frozenset[str]:
+    """Ids of the findings that happen no more: for far longer than there was ever between two of them, on average."""
+    report = snapshot.report
+    if report is None or report.activity.step < 0:
+        return frozenset()
+    now = report.activity.step
+    over = set()
+    for finding in report.findings:
+        last = snapshot.last.get(finding.id, now)
+        if now - last > max(_QUIET_STEPS, 3 * (last + 1) // max(1, finding.count)):
+            over.add(finding.id)
+    return frozenset(over)
+
+
+def steps_per_second(report: Report) -> float:
+    """Of the last 20 steps; 0 where there are none."""
+    recent = report.steps[0].recent_s[-20:] if report.steps else ()
+    total = sum(recent)
+    return len(recent) / total if total > 0 else 0.0
 
 
 #: The state line mentions a log that has not grown for this long; few steps take longer.

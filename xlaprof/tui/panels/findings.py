@@ -1,4 +1,4 @@
-"""Findings: the ranked list, and the details of the selected one."""
+"""Findings: the ranked table, and the details of the selected one."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import textwrap
 from collections import Counter
 
 import msgspec
-from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.highlight import highlight
 from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import OptionList
-from textual.widgets.option_list import Option
 
-from xlaprof.analysis.model import Finding, Place, Report
+from xlaprof.analysis.model import CONFIDENCES, SEVERITIES, Finding, Place
+from xlaprof.analysis.outcome import without_findings
 from xlaprof.analysis.places import called
 from xlaprof.text.cells import fit, shorten, shorten_place
 from xlaprof.text.quantities import duration
 from xlaprof.text.strings import printable
+from xlaprof.tui.snapshot import Snapshot, stopped
 from xlaprof.tui.widgets.panel import Line, Panel, Region, heading, line, quiet
+from xlaprof.tui.widgets.table import Column, SortedTable
 
-COLOURS = {"high": "$text-error", "medium": "$text-warning", "low": "$text-muted"}
+COLOURS = {"high": "text-error", "medium": "text-warning", "low": "text-muted"}
+FLASH_S = 1.5  # a new finding is lit for so long
 
 
 def label(kind: str) -> str:
@@ -35,33 +36,6 @@ def where(place: Place, width: int = 1000) -> str:
     return shorten_place(place.file, place.line, width)
 
 
-def row(finding: Finding, width: int, kind_width: int, place_width: int) -> Line:
-    """One finding on one line: kind, line, code, times, cost, gain. What does not fit goes, the gain last."""
-    gain = fit(duration(finding.gain_s) if finding.gain_s > 0 else "-", 9, right=True)
-    cost = fit(duration(finding.cost_s), 9, right=True)
-    times = fit(f"×{finding.count:,}", 7, right=True)
-    if width - 2 - kind_width - len(gain) - len(cost) < place_width + 1:
-        cost = ""
-    rest = width - 2 - kind_width - len(gain) - len(cost)
-    if rest < place_width + 1:
-        place_width = max(0, rest - 1)
-    place = f" {fit(where(finding.place, place_width), place_width)}" if place_width else ""
-    rest -= len(place)
-    if rest < len(times):
-        times = ""
-    rest -= len(times)
-    code = fit(f"  {finding.place.code or finding.operation}", rest)
-    return line(
-        ("● ", COLOURS.get(finding.severity, "")),
-        fit(label(finding.kind), kind_width),
-        place,
-        (code, "$text-muted"),
-        times,
-        (cost, "$text-muted"),
-        gain,
-    )
-
-
 def keys(findings: tuple[Finding, ...]) -> list[str]:
     """A key for each finding: its id, and a number, since the same code on two lines has one id."""
     seen: Counter[str] = Counter()
@@ -72,61 +46,54 @@ def keys(findings: tuple[Finding, ...]) -> list[str]:
     return out
 
 
-class FindingsList(OptionList):
-    """The findings, the one whose fix gives back most first. The selection stays on its finding when ranks change."""
+class FindingRow(msgspec.Struct, frozen=True):
+    """A finding in the table; ``last``: the step at which it was last seen to happen, -1 where that is not known."""
 
-    class Selected(Message):
-        """``finding`` is the one to explain."""
+    rank: int  # in the report's order
+    finding: Finding
+    last: int
 
-        def __init__(self, finding: Finding) -> None:
-            super().__init__()
-            self.finding = finding
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id, markup=False)
-        self.border_title = heading("Findings")
-        self._findings: tuple[Finding, ...] = ()
-        self._chosen = ""  # key of the finding the user moved to; "" follows the most expensive
+def _columns() -> list[Column[FindingRow]]:
+    severity = {name: rank for rank, name in enumerate(reversed(SEVERITIES))}
+    confidence = {name: rank for rank, name in enumerate(reversed(CONFIDENCES))}
+    return [
+        Column(" ", 1, lambda row: ("●", COLOURS.get(row.finding.severity, "")),
+               lambda row: severity.get(row.finding.severity, -1), keep=99),
+        Column("kind", 15, lambda row: label(row.finding.kind), lambda row: row.finding.kind, keep=9),
+        Column("line", 18, lambda row: where(row.finding.place, 18),
+               lambda row: (row.finding.place.file, row.finding.place.line), keep=8),
+        Column("code", 0, lambda row: (row.finding.place.code or row.finding.operation, "text-muted"),
+               lambda row: row.finding.place.code, keep=4, least=12),
+        Column("count", 7, lambda row: f"{row.finding.count:,}", lambda row: row.finding.count, keep=5, right=True),
+        Column("cost", 8, lambda row: duration(row.finding.cost_s), lambda row: row.finding.cost_s, keep=6, right=True),
+        Column("gain", 8, lambda row: duration(row.finding.gain_s) if row.finding.gain_s > 0 else "-",
+               lambda row: row.finding.gain_s, keep=7, right=True),
+        Column("sure", 7, lambda row: (row.finding.confidence, "text-warning" * (row.finding.confidence != "high")),
+               lambda row: confidence.get(row.finding.confidence, -1), keep=2),
+        Column("last", 7, lambda row: f"{row.last:,}" if row.last >= 0 else "",
+               lambda row: row.last, keep=3, right=True),
+        Column("id", 12, lambda row: (row.finding.id, "text-muted"), lambda row: row.finding.id, keep=1),
+    ]  # fmt: skip
 
-    def show(self, findings: tuple[Finding, ...]) -> None:
-        """List ``findings``, keeping the user's selection if it is still among them."""
-        if findings != self._findings:
-            self._findings = findings
-            self.border_title = heading("Findings", f"{len(findings):,}, the largest gain first: count, cost, gain")
-            self._fill()
 
-    def on_resize(self) -> None:
-        self._fill()
+class Looking(Message):
+    """The user looks at a finding: other panels may follow."""
 
-    def _fill(self) -> None:
-        width = self.scrollable_content_region.width
-        kinds = max((len(label(f.kind)) for f in self._findings), default=0)
-        places = min(max((cell_len(where(f.place)) for f in self._findings), default=0), max(14, width // 4))
-        ids = keys(self._findings)
-        rows = [row(f, width, kinds, places) for f in self._findings]
-        with self.prevent(OptionList.OptionHighlighted):
-            if ids == [option.id for option in self.options]:
-                for index, prompt in enumerate(rows):  # in place, so that nothing scrolls
-                    self.replace_option_prompt_at_index(index, prompt)
-            else:
-                self.clear_options()
-                self.add_options([Option(prompt, id=id) for prompt, id in zip(rows, ids, strict=True)])
-            if self._chosen not in ids:
-                self._chosen = ""
-            self.highlighted = (ids.index(self._chosen) if self._chosen else 0) if ids else None
-        if self.highlighted is not None:
-            self.post_message(self.Selected(self._findings[self.highlighted]))
+    def __init__(self, finding: Finding) -> None:
+        super().__init__()
+        self.finding = finding
 
-    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        event.stop()
-        self._chosen = event.option_id or ""
-        self.post_message(self.Selected(self._findings[event.option_index]))
+
+class Explain(Looking):
+    """The user wants all that is known of a finding."""
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """There is no finding; ``final``: and the run has ended. ``costly``: what took long all the same."""
+    """There is no finding, ``said`` in words; ``good``: and none will come. ``costly``: what took long all the same."""
 
-    final: bool
+    said: str
+    good: bool = False
     costly: tuple[str, ...] = ()
 
 
@@ -135,9 +102,9 @@ class FindingDetail(Panel[Finding | Nothing]):
 
     def lines(self, data: Finding | Nothing, width: int) -> list[Line]:
         if isinstance(data, Nothing):
-            first = line(("Clean: nothing to report.", "$text-success")) if data.final else quiet("Nothing so far.")
+            said = textwrap.wrap(data.said, max(8, width))
             return [
-                first,
+                *(line((part, "$text-success" if data.good else "$text-muted")) for part in said),
                 *(quiet(part) for text in data.costly for part in ("", *textwrap.wrap(printable(text), max(8, width)))),
             ]
         place = data.place
@@ -159,21 +126,37 @@ class FindingDetail(Panel[Finding | Nothing]):
             out += self._labelled("change", f"{data.change.what}: {data.change.old} → {data.change.new}", width)
         if data.operation:
             out += self._labelled("operation", data.operation, width)
+        if data.remedy:
+            out.append(line(""))
+            for text in data.remedy.splitlines():
+                code = highlight(printable(text), language="python").wrap(max(8, width - 2))
+                out += [line("  ", part) for part in code]
+            out.append(line(""))
         cost = f"{duration(data.cost_s)} in all"
         if 0 < data.cost_per_step_s < data.cost_s:  # equal where there are no steps
             cost += f", {duration(data.cost_per_step_s)} per step"
         out += self._labelled("cost", f"{cost}, ×{data.count:,}", width)
         if data.gain_s > 0:
-            out += self._labelled("gain", f"{duration(data.gain_s)} if it is fixed, predicted", width)
+            gain = f"{duration(data.gain_s)} if it is fixed, predicted"
+            if data.gain_last_s is not None:
+                gain += f"; {duration(data.gain_last_s)} with all else fixed first"
+            out += self._labelled("gain", gain, width)
+        if data.rhythm:
+            out += self._labelled("happens", data.rhythm, width)
+        if data.values:
+            seen = ", ".join(f"{value} ×{count:,}" for value, count in data.values)
+            out += self._labelled("values", seen, width)
         for number, fact in enumerate(data.evidence):
             out += self._labelled("" if number else "evidence", fact, width, "$text-muted")
+        for number, other in enumerate(data.also):
+            out += self._labelled("" if number else "also", f"{where(other)}  {other.code}", width, "$text-muted")
         return out
 
     def title(self, data: Finding | Nothing) -> str:
         return label(data.kind).capitalize() if isinstance(data, Finding) else "Findings"
 
     def note(self, data: Finding | Nothing) -> str:
-        return data.severity if isinstance(data, Finding) else ""
+        return f"{data.severity}, {data.confidence} confidence, {data.id}" if isinstance(data, Finding) else ""
 
     @staticmethod
     def _labelled(name: str, value: str, width: int, style: str = "") -> list[Line]:
@@ -188,44 +171,66 @@ class FindingDetail(Panel[Finding | Nothing]):
 
 
 class FindingsPanel(Vertical, Region):
-    """The list above, the selected finding below."""
+    """The table above, the selected finding below."""
 
     TITLE = "Findings"
-    HELP = "ranked by the time a fix would give back"
+    HELP = "the one whose fix gives back most first; s sorts, / filters, enter explains"
     ORDER = 1
     PLACE = "left"
 
-    _listed = True  # the list was on the screen
+    _listed = True  # the table was on the screen
     _explained = ""  # id of the finding whose detail is on the screen
 
     def compose(self) -> ComposeResult:
-        yield FindingsList(id="list")
+        yield SortedTable(_columns(), id="list", given="report")
         yield FindingDetail(id="detail")
 
-    def show(self, report: Report) -> None:
-        """Take the findings of ``report``."""
-        findings, detail = self.query_one(FindingsList), self.query_one(FindingDetail)
-        focused = findings.has_focus or detail.has_focus
-        findings.display = not report.clean
-        findings.show(report.findings)
+    def show(self, snapshot: Snapshot) -> None:
+        """Take the findings of the report."""
+        report = snapshot.report
+        if report is None:
+            return
+        table, detail = self.query_one(SortedTable), self.query_one(FindingDetail)
+        focused = table.has_focus or detail.has_focus
+        table.display = not report.clean
+        rows = [FindingRow(n, one, snapshot.last.get(one.id, -1)) for n, one in enumerate(report.findings)]
+        named = list(zip(keys(report.findings), rows, strict=True))
+        over, fresh = stopped(snapshot), snapshot.fresh
+        faint = frozenset(key for key, row in named if row.finding.id in over)
+        lit = frozenset(key for key, row in named if row.finding.id in fresh)
+        table.show(named, faint, lit)
+        order = f"by {table.order}" if table.order and table.order != table.given else "the largest gain first"
+        hidden = f", {table.shown:,} of them shown" if table.shown < len(named) else ""
+        table.border_title = heading("Findings", f"{len(named):,}{hidden}, {order}")
+        if lit:
+            self.set_timer(FLASH_S, lambda: table.show(named, faint))
         if report.clean:
             costly = tuple(one.text for one in report.accounts if one.costly and report.run.finished)
-            detail.draw(Nothing(final=report.run.finished, costly=costly))
-        if focused and findings.display != self._listed:
-            (detail if report.clean else findings).focus()
-        self._listed = findings.display
+            said = without_findings(report) if report.run.finished or not report.observed else "Nothing so far."
+            detail.draw(Nothing(said, good=report.observed and report.run.finished, costly=costly))
+        if focused and table.display != self._listed:
+            (detail if report.clean else table).focus()
+        self._listed = table.display
 
     def stops(self) -> list[Widget]:
-        """The list, unless it is empty and so hidden; the finding below."""
-        return [widget for widget in (self.query_one(FindingsList), self.query_one(FindingDetail)) if widget.display]
+        """The table, unless it is empty and so hidden; the finding below."""
+        return [widget for widget in (self.query_one(SortedTable), self.query_one(FindingDetail)) if widget.display]
 
-    def on_findings_list_selected(self, event: FindingsList.Selected) -> None:
+    def table(self) -> SortedTable[FindingRow]:
+        return self.query_one(SortedTable)
+
+    def on_sorted_table_chosen(self, event: SortedTable.Chosen) -> None:
         event.stop()
-        detail = self.query_one(FindingDetail)
-        detail.draw(event.finding)
-        if event.finding.id != self._explained:
-            self._explained = event.finding.id
+        detail, finding = self.query_one(FindingDetail), event.row.finding
+        detail.draw(finding)
+        self.post_message(Looking(finding))
+        if finding.id != self._explained:
+            self._explained = finding.id
             detail.scroll_home(animate=False)
+
+    def on_sorted_table_opened(self, event: SortedTable.Opened) -> None:
+        event.stop()
+        self.post_message(Explain(event.row.finding))
 
 
 PANEL = FindingsPanel

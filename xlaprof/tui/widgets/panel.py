@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -12,6 +12,8 @@ from textual.widgets import Static
 
 from xlaprof.analysis.model import Report
 from xlaprof.text.safe import for_screen
+from xlaprof.tui.snapshot import Snapshot
+from xlaprof.tui.widgets.table import SortedTable
 
 Line = Content
 Data = TypeVar("Data")
@@ -31,12 +33,16 @@ class Region(Widget):
     HELP: ClassVar[str] = ""  # beside its title on the help screen
     #: Its place among the tabs, and so its key.
     ORDER: ClassVar[int] = 100
-    #: Above the tabs, in the left column, in the right one. What stands above the tabs has no tab.
-    PLACE: ClassVar[Literal["top", "left", "right"]] = "right"
+    #: Above the tabs, in the left column, in the right one, or in the place of both. What is above the tabs has no tab.
+    PLACE: ClassVar[Literal["top", "left", "right", "page"]] = "right"
 
-    def show(self, report: Report) -> None:
-        """Show the part of ``report`` that this is about."""
+    def show(self, snapshot: Snapshot) -> None:
+        """Show the part of the run that this is about; ``snapshot`` has a report."""
         raise NotImplementedError
+
+    def table(self) -> SortedTable[Any] | None:
+        """What ``s`` sorts and ``/`` filters."""
+        return None
 
     def stops(self) -> list[Widget]:
         """Where the focus stops in it, in turn."""
@@ -57,9 +63,10 @@ class Panel(VerticalScroll, Region, Generic[Data]):
     def compose(self) -> ComposeResult:
         yield self._body
 
-    def show(self, report: Report) -> None:
-        """Take the panel's part of ``report``; draw it if it differs from what is on the screen."""
-        self.draw(self.pick(report))
+    def show(self, snapshot: Snapshot) -> None:
+        """Take the panel's part of the report; draw it if it differs from what is on the screen."""
+        if snapshot.report is not None:
+            self.draw(self.pick(snapshot.report))
 
     def draw(self, data: Data) -> None:
         """Show ``data``; a panel that is hidden does so when it is seen again."""

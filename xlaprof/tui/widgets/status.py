@@ -1,4 +1,4 @@
-"""The two lines at the top: the run, and its state."""
+"""The lines at the top: the program and where it runs; its state, its pace, and how busy its device is."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
-from xlaprof.analysis.model import RunInfo
-from xlaprof.text.cells import fit, shorten
-from xlaprof.text.quantities import plural
-from xlaprof.tui.snapshot import Snapshot, Tone, status
+from xlaprof.analysis.model import Report, RunInfo
+from xlaprof.text.cells import bar, fit, shorten
+from xlaprof.text.quantities import duration, percent, plural
+from xlaprof.tui.snapshot import Snapshot, Tone, status, steps_per_second
 from xlaprof.tui.widgets.panel import Line, line
 
 TONES: dict[Tone, str] = {
@@ -22,6 +22,7 @@ TONES: dict[Tone, str] = {
     "warn": "$text-warning",
     "bad": "$text-error",
 }
+_BAR = 12  # cells of the device's bar
 
 
 class StatusBar(Static):
@@ -66,9 +67,14 @@ class StatusBar(Static):
         if snapshot.restarts:
             notes.append("the log was begun anew")
         rest = max(0, width - 2 - cell_len(now.word) - 2 - len(badge))
+        pace = _pace(snapshot.report) if snapshot.report else []
+        noted = "".join(f"  ({n})" for n in notes)
+        while pace and cell_len(now.detail) + cell_len(noted) + sum(cell_len(text) for text, _ in pace) > rest:
+            pace.pop(0)
+        beside = sum(cell_len(text) for text, _ in pace)
         detail = shorten(now.detail, rest)
-        note = shorten("".join(f"  ({n})" for n in notes), rest - cell_len(detail))
-        space = " " * (rest - cell_len(detail) - cell_len(note))
+        note = shorten(noted, max(0, rest - cell_len(detail) - beside))
+        space = " " * max(0, rest - cell_len(detail) - cell_len(note) - beside)
         return line(
             ("● ", TONES[now.tone]),
             (now.word, f"bold {TONES[now.tone]}"),
@@ -76,8 +82,24 @@ class StatusBar(Static):
             detail,
             (note, "$text-warning"),
             space,
+            *pace,
             (badge, "bold $text-warning"),
         )
+
+
+def _pace(report: Report) -> list[tuple[str, str]]:
+    """At the right of the state: time since the start, steps a second, the device; the least of them first."""
+    found = []
+    if not report.run.finished:  # what has ended says how long it took
+        found.append((f"  {duration(report.run.wall_s)}", "$text-muted"))
+    pace = steps_per_second(report)
+    if pace > 0:
+        found.append((f"  {pace:.3g} steps/s", ""))
+    idle = report.idle
+    if idle.window_s > 0:
+        share = idle.busy_s / idle.window_s
+        found.append((f"  device {fit(bar(share, _BAR), _BAR)} {percent(share)} busy", "$text-success"))
+    return found
 
 
 def command(run: RunInfo) -> str:

@@ -1,9 +1,11 @@
-"""One line with the names of the panels, on terminals that show one panel at a time."""
+"""One line with the names of the panels that are not on the screen anyway."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from textual.app import ComposeResult
-from textual.containers import Horizontal
+from textual.containers import HorizontalScroll
 from textual.message import Message
 from textual.widgets import Static
 
@@ -18,26 +20,32 @@ class Tab(Static):
             super().__init__()
             self.panel = panel
 
-    def __init__(self, number: int, panel: str) -> None:
-        super().__init__(f"{number} {panel.capitalize()}", id=f"tab-{panel}", markup=False)
+    def __init__(self, key: str, panel: str) -> None:
+        super().__init__(f"{key} {panel.capitalize()}".lstrip(), id=f"tab-{panel}", markup=False)
         self.panel = panel
 
     def on_click(self) -> None:
         self.post_message(self.Chosen(self.panel))
 
 
-class TabBar(Horizontal):
-    """The names of all panels; the shown one is marked."""
+class TabBar(HorizontalScroll):
+    """The names of all panels; the shown one is marked. On wide terminals those of the right column need none."""
 
-    def __init__(self, panels: list[str], *, id: str) -> None:
-        super().__init__(id=id)
-        self._panels = panels
+    def __init__(self, panels: list[str], places: Mapping[str, str], *, id: str) -> None:
+        super().__init__(id=id, can_focus=False)
+        self._panels, self._places = panels, places
 
     def compose(self) -> ComposeResult:
-        for number, panel in enumerate(self._panels, start=1):
-            yield Tab(number, panel)
+        for number, panel in enumerate(self._panels):
+            tab = Tab("1234567890"[number] if number < 10 else "", panel)
+            tab.add_class(f"-of-{self._places[panel]}")
+            yield tab
 
     def mark(self, panel: str) -> None:
         """Mark the shown panel."""
+        beside = self._places[panel] == "right"
         for tab in self.query(Tab):
             tab.set_class(tab.panel == panel, "-active")
+            tab.set_class(beside and self._places[tab.panel] == "left", "-active-beside")
+            if tab.panel == panel:
+                tab.scroll_visible(animate=False)

@@ -14,10 +14,16 @@ from textual.widgets import Static
 
 from xlaprof.tui.widgets.panel import Region, line
 
-MOVING = (("↑ ↓", "select a finding; scroll other panels"), ("tab  shift+tab", "next, previous panel"))
+MOVING = (("↑ ↓", "select a row; scroll other panels"), ("tab  shift+tab", "next, previous panel"))
 KEYS = (
+    ("enter", "all that is known of the selected finding; escape goes back"),
+    ("/", "filter the rows of a table; escape takes the filter away"),
+    ("s  S", "sort by the next column; the other way round. A click on a heading does so too"),
+    ("o", "open the selected line in $EDITOR"),
+    ("e", "export: the report as JSON, a picture of the screen"),
     ("p", "hold the screen still; reading goes on"),
     ("t", "light or dark"),
+    ("ctrl+p", "all of this by name"),
     ("?", "this help; escape closes it"),
     ("q", "quit; the program that is watched goes on"),
 )
@@ -31,13 +37,14 @@ class HelpScreen(ModalScreen[None]):
     def __init__(self, tabs: list[str], panels: Iterable[type[Region]]) -> None:
         """``tabs``: the panels that keys show. ``panels``: all that there are."""
         super().__init__()
-        self._keys = (*MOVING, (f"1 … {len(tabs)}", ", ".join(tabs)), *KEYS)
+        last = "1234567890"[min(len(tabs), 10) - 1]
+        self._keys = (*MOVING, (f"1 … {last}", ", ".join(tabs[:10])), *KEYS)
         self._words = [(panel.TITLE.lower(), panel.HELP) for panel in panels if panel.HELP]
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help") as box:
-            box.border_title = "xlaprof live"
+            box.border_title = "xlaprof"
             lines = [line((f"{key:<17}", "bold $text-primary"), what) for key, what in self._keys]
             lines.append(line(""))
-            lines += [line((f"{word:<17}", "$text-muted"), what) for word, what in self._words]
+            lines += [line((f"{word:<17} ", "$text-muted"), what) for word, what in self._words]
             yield Static(Content("\n").join(lines), markup=False)

@@ -1,0 +1,151 @@
+"""The table of findings, and what can be done with the selected one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from xlaprof import cli
+from xlaprof.tui.app import LiveApp
+from xlaprof.tui.widgets.table import SortedTable
+
+from .conftest import news, screen, tell_of_two_defects
+from .training import Training
+
+Follow = Callable[..., LiveApp]
+
+
+def ranked(shown: str) -> list[str]:
+    """The kinds of the findings in the table, from the top."""
+    return [row.split()[1] for row in shown.splitlines() if row.startswith(" ● ")][1:]
+
+
+async def test_the_table_is_sorted_by_any_column_and_filtered(story: Training, follow: Follow) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(200, 40)) as pilot:
+        shown = await news(app, pilot)
+        assert ranked(shown) == ["recompile", "transfer"], "as the report ranks them"
+        table = app.query_one("#list", SortedTable)
+        orders = {}
+        for _ in range(9):
+            await pilot.press("s")
+            await pilot.pause()
+            orders[table.order] = ranked(screen(app))
+        assert orders["count"] == ["transfer", "recompile"]
+        assert orders["gain"] == ["recompile", "transfer"]
+        table.sort_by("count")
+        await pilot.press("S")
+        await pilot.pause()
+        assert ranked(screen(app)) == list(reversed(orders["count"])) or table.descending
+        await pilot.press("slash", *"loss")
+        await pilot.pause()
+        assert ranked(screen(app)) == ["transfer"], "print(loss.item()) has it in its code"
+        assert "1 of them shown" in await news(app, pilot)
+        await pilot.press("enter", "escape")
+        await pilot.pause()
+        assert len(ranked(screen(app))) == 2
+
+
+async def test_a_finding_is_explained_as_the_verb_explains_it(
+    story: Training, follow: Follow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(120, 60)) as pilot:
+        await news(app, pilot)
+        await pilot.press("enter")
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        shown = " ".join(screen(app).split())
+        await pilot.press("escape")
+        await pilot.pause()
+        assert ranked(screen(app)) == ["recompile", "transfer"]
+    assert cli.main(["explain", "run.log", "1"]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    for told in ("Cause: The shape (dimension 0) of tokens changed", "Confidence: high", "3 times in 11.0 s"):
+        assert told in page
+        assert told in shown
+
+
+async def test_new_findings_are_lit_and_those_that_stopped_are_faint(story: Training, follow: Follow) -> None:
+    story.train_step(compile_ms=1500)
+    story.train(14, read=True)
+    app = follow(story)
+    async with app.run_test(size=(160, 40)) as pilot:
+        await news(app, pilot)
+        table = app.query_one("#list", SortedTable)
+        assert (len(table._lit), len(table._faint)) == (0, 0), "what was there at the begin is not new"
+        story.train_step(compile_ms=1200, shape="i64[5,128]", read=True)
+        story.train(2, read=True)
+        await news(app, pilot)
+        assert [row.finding.kind for key, row in table._rows if key in table._lit] == ["recompile"]
+        story.train(200)
+        shown = await news(app, pilot)
+        assert len(table._faint) == 2, "nothing is read any more, and nothing compiled"
+        assert re.search(r"● transfer .* 17 ", shown), "the step of the last read"
+
+
+async def test_what_was_not_observed_is_not_called_clean(story: Training, follow: Follow) -> None:
+    story.end()
+    app = follow(story)
+    async with app.run_test(size=(100, 30)) as pilot:
+        shown = " ".join((await news(app, pilot)).split())
+        assert "Nothing was observed: no graph of torch.compile, no program of JAX or on an xla device." in shown
+
+
+async def test_an_export_is_written_beside_the_log(
+    story: Training, follow: Follow, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await news(app, pilot)
+        for keys in (("enter",), ("down", "enter")):
+            await pilot.press("e")
+            await pilot.pause()
+            await pilot.press(*keys)
+            await app.workers.wait_for_complete()
+    written = json.loads((tmp_path / "run.report.json").read_text())
+    assert cli.main(["report", "run.log", "--json"]) == 0
+    assert written == json.loads(capsys.readouterr().out)
+    assert "<svg" in (tmp_path / "run.svg").read_text()
+
+
+async def test_what_was_chosen_is_remembered(story: Training, follow: Follow) -> None:
+    story.train(3)
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await news(app, pilot)
+        await pilot.press("t", "3", "q")
+    again = follow(story)
+    async with again.run_test(size=(80, 24)) as pilot:
+        await news(again, pilot)
+        assert not again.current_theme.dark
+        assert again.focused is not None
+        assert again.focused.id == "idle"
+
+
+async def test_the_line_is_opened_in_the_editor(
+    story: Training, follow: Follow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("\n" * 23 + "        h = self.embedding(tokens)\n" + "\n" * 9)
+    editor = tmp_path / "editor"
+    editor.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/opened\n')
+    editor.chmod(0o755)
+    monkeypatch.setenv("VISUAL", f"{editor} -w")
+    story.leave()
+    story = Training(tmp_path / "run.log", file=str(tmp_path / "train.py"))
+    tell_of_two_defects(story)
+    story.leave()
+    app = follow(story)
+    app.suspend = nullcontext  # type: ignore[method-assign]  # there is no terminal to give back
+    async with app.run_test(size=(120, 40)) as pilot:
+        await news(app, pilot)
+        await pilot.press("o")
+    assert (tmp_path / "opened").read_text() == f"-w +24 {tmp_path}/train.py\n"

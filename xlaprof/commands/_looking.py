@@ -1,0 +1,112 @@
+"""How verbs open the terminal UI: over a recording that grows, or over one that is complete."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import closing
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xlaprof.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
+
+    from xlaprof.analysis.model import Finding, Place, Report
+    from xlaprof.events import AnyEvent, Header
+    from xlaprof.log import Follower, Reader
+    from xlaprof.tui.desk import Code, Desk
+    from xlaprof.tui.feed import Feed
+
+_BYTES = 150  # of an event, about
+
+
+class Whole:
+    """A complete recording of any kind, in the manner of one that grows."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader, self._events = reader, iter(reader)
+        self.header: Header | None = None
+        self.ended = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self._reader.notes
+
+    def poll(self, limit: int = 8 << 20) -> list[AnyEvent]:
+        """The next events, about as many as there are in so many bytes."""
+        from xlaprof.events import Header
+
+        events = list(islice(self._events, max(1, limit // _BYTES)))
+        self.ended = not events
+        if self.header is None and events and isinstance(events[0], Header):
+            self.header = events[0]
+        return events
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def look(path: str, follower: Follower) -> int:
+    """The UI over ``path`` until it is closed; the exit code."""
+    from xlaprof.tui.feed import Feed
+
+    with closing(Feed(path, tail=follower)) as feed:
+        feed.open()
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise UserError(f"the terminal UI needs a terminal to draw in; without one: xlaprof report {path}")
+
+        from xlaprof.tui.app import LiveApp
+
+        app = LiveApp(feed.advance, desk=desk(feed))
+        app.run()
+        return app.return_code or 0
+
+
+def desk(feed: Feed) -> Desk:
+    """What the UI over ``feed`` may ask for."""
+    from xlaprof.tui.desk import Desk
+
+    return Desk(explain=partial(_explain, feed), code=_code, exports={"JSON": _write_json})
+
+
+def _explain(feed: Feed, finding: Finding, report: Report) -> Callable[[int], RenderableType]:
+    """The page of ``xlaprof explain``, to be printed so many columns wide."""
+    from xlaprof.analysis.occurrences import Occurrences, occurrences
+    from xlaprof.pages.explain import render
+    from xlaprof.pages.source import source
+    from xlaprof.sources import files
+
+    happened, cwd = Occurrences(0, (), (), 0.0), ""
+    held = feed.finding(finding.id)
+    if held is not None:
+        counted, report, run = held
+        cwd = run.header.cwd if run.header is not None else ""
+        with closing(files.read(feed.path)) as events:
+            happened = occurrences(events, run, counted)
+    sources = source(finding.place, cwd), tuple(source(place, cwd, 1) for place in finding.also)
+    return lambda width: render(finding, report, happened, sources, width)
+
+
+def _code(place: Place, cwd: str, around: int) -> Code:
+    from xlaprof.pages.source import source
+    from xlaprof.tui.desk import Code, CodeLine
+
+    found = source(place, cwd, around)
+    lines = tuple(CodeLine(one.line, one.code, one.marked) for one in found.lines)
+    there = (os.path.join(cwd, place.file), place.file) if found.state in ("recorded", "changed") else ()
+    return Code(lines, found.remark, next((os.path.abspath(path) for path in there if os.path.exists(path)), ""))
+
+
+def _write_json(report: Report) -> str:
+    from xlaprof.pages.json import text, to_json
+    from xlaprof.tui.app import unused
+
+    path = unused(Path(report.run.path).with_suffix(".report.json"))
+    path.write_text(text(to_json(report)), "utf-8")
+    return str(path)

@@ -1,0 +1,40 @@
+"""What the UI may ask for besides snapshots: answers that take time, or files. The verb that opens the UI gives them.
+
+All of it but :attr:`Desk.code` is called in a thread of its own, since it may read the whole recording again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+from rich.console import RenderableType
+
+from xlaprof.analysis.model import Finding, Place, Report
+
+
+class CodeLine(msgspec.Struct, frozen=True):
+    """A line of the user's source."""
+
+    line: int
+    code: str
+    marked: bool = False
+
+
+class Code(msgspec.Struct, frozen=True):
+    """The lines around a place, or the whole file; ``path``: where it was found, "" where it was not."""
+
+    lines: tuple[CodeLine, ...] = ()
+    remark: str = ""  # why there is no more than the recorded line
+    path: str = ""
+
+
+class Desk(msgspec.Struct, frozen=True):
+    """Each is None where it cannot be had."""
+
+    #: the page of ``xlaprof explain`` on a finding of a report, to be printed so many columns wide
+    explain: Callable[[Finding, Report], Callable[[int], RenderableType]] | None = None
+    #: (place, the program's directory, lines before and after): the code as it is on disk
+    code: Callable[[Place, str, int], Code] | None = None
+    #: by name what writes the report to a file, which it names
+    exports: Mapping[str, Callable[[Report], str]] = {}

@@ -1,0 +1,1 @@
+"""What lies above the panels: a finding explained, help, and questions."""
