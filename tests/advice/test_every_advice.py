@@ -71,6 +71,7 @@ NOT_TAKEN = {
     "Leave attention_mask out": _TRAINER,
     "Pass attention_mask": _TRAINER,
     "Pass prediction_loss_only": _TRAINER,
+    "Pass eval_accumulation_steps": _TRAINER,
     "Pass logging_nan_inf_filter": _TRAINER,
     "Raise logging_steps": _TRAINER,
     "Pass dataloader_drop_last": _TRAINER,

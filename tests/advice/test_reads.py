@@ -283,6 +283,22 @@ def tallied(on_the_device: bool) -> Program:
     return lambda: (loop(step)(), print(int(hits)))
 
 
+def by_weekday(on_the_device: bool) -> Program:
+    """Errors are added up by the weekday of a step's two rows, which differ from step to step."""
+    errors: Any = torch.zeros(7, device="xla") if on_the_device else [0.0] * 7
+
+    def step(n: int, x: Any) -> None:
+        days = [n * n % 7, n * 3 % 7]
+        wrong = x[:2].square().mean(-1)
+        if on_the_device:
+            errors.index_add_(0, torch.tensor(days).to("xla"), wrong)
+            return
+        for day, error in zip(days, wrong, strict=True):
+            errors[day] += float(error)
+
+    return lambda: (loop(step)(), print(sum(errors)))
+
+
 SCALES = (0.5, 1.0, 2.0, 4.0)
 
 
@@ -430,6 +446,7 @@ READS = [
         "Add up on the device, and read the sum ",
         tallied(True),
     ),
+    Case("a metric by key", "transfer", by_weekday(False), "with index_add_, at positions", by_weekday(True)),
     Case("a row of a table", "transfer", loop(looked_up_in_a_list), "Index on the device", loop(selected)),
     Case("a length", "transfer", loop(cut_to_length), "Keep one size, the largest, and mask", loop(masked)),
     Case("a flag", "transfer", loop(flag_of_two), "Decide on the device", loop(flag_on_the_device)),

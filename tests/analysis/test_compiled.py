@@ -169,6 +169,31 @@ def test_the_first_version_for_another_object_is_no_finding() -> None:
     assert compiling.findings() == []
 
 
+def test_a_class_that_a_function_makes_anew_is_a_finding_unless_more_than_the_class_differs() -> None:
+    """Five folds, each with an encoder of build_encoder(): encoders of other sizes need a version each."""
+    text = "___check_type_id(self, 17), type=<class 'folds.build_encoder.<locals>.Encoder'>"
+    anew = Guard("type", "self", "Encoder", "Encoder", text)
+    other = Guard("shape", "self.weight", "f32[4,4]", "f32[8,4]", "size mismatch", 0)
+    for differs in ([anew], [anew, other]):
+        compiling = Compiling()
+        compiling.compile("0/0")
+        for i in range(1, 5):
+            compiling.recompile(f"0/{i}", *differs, fresh=True)
+        found = compiling.findings()
+        assert [(one.place.line, one.count) for one in found] == ([] if other in differs else [(10, 4)])
+        assert all("build_encoder(), and each call of that makes it anew" in one.cause for one in found)
+
+
+def test_a_number_and_the_bounds_that_the_code_asks_of_it_are_one_cause() -> None:
+    compiling = Compiling()
+    compiling.compile("0/0")
+    made = compiling.story.line(12, "if width > 1:", func="forward")
+    compiling.recompile("0/1", Guard("value", "width", "5", "9", "width == 5", stack=made))
+    compiling.recompile("0/2", Guard("guard", text="width <= 1", stack=made))
+    compiling.recompile("0/3", Guard("guard", text="height <= 1", stack=made))
+    assert sorted(finding.count for finding in compiling.findings()) == [1, 2]
+
+
 def test_a_new_object_in_each_step_is_a_finding() -> None:
     compiling = Compiling()
     compiling.compile("0/0")

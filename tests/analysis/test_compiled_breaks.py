@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from story import MS
 
-from xlaprof.events import Guard
+from xlaprof.events import GraphBreak, Guard
 
 from .compiling import Compiling, shape
 
@@ -55,6 +55,24 @@ def test_the_size_of_a_selection_is_reported_with_the_break_that_made_it() -> No
     assert "the size made here is a guard" in finding.cause
     assert "38, 40" in finding.cause
     assert "compile 1/1: 60 ms, rows f32[38] -> f32[40]; failed too: self.rate 0.1 -> 0.2" in finding.evidence
+
+
+def test_what_breaks_on_the_values_that_a_line_read_is_a_part_of_that() -> None:
+    """A line reads a tensor into a list and gives that to a helper, where Dynamo gives up a second time. A break that
+    another line reaches, or the same one before it reads, is its own."""
+    for through, resumed, findings in ((21, 21, 1), (25, 21, 2), (21, 0, 2)):
+        compiling = Compiling()
+        story = compiling.story
+        compiling.broke("0/0", 21, "tolist() needs the values")
+        compiling.compile("0/0", 100, restarted=40 * MS)
+        behind = story.line(resumed, "print(x)", func="forward") if resumed else 0
+        helper = story.line(5, "order = sorted(rows, key=cost)", func="match", outer=(through,))
+        reason = "sorted() needs constants"
+        story.emit(GraphBreak(t=story.now, reason=reason, stack=helper, compile="1/0", func=compiling.func))
+        compiling.compile("1/0", 50, restarted=20 * MS, resumed=behind)
+        found = compiling.findings()
+        assert len(found) == findings, (through, resumed)
+        assert sum(len(one.parts) for one in found) == 2 - findings
 
 
 def test_a_batch_of_another_size_is_a_recompilation_behind_a_break_too() -> None:

@@ -35,7 +35,12 @@ def test_whose_loop_it_is_is_said() -> None:
     [
         ("transfer", ("transformers/trainer.py", "Trainer._maybe_log_save_evaluate", "x.item()"), "", "logging_steps"),
         ("transfer", ("transformers/trainer.py", "Trainer._run_epoch", "torch.isnan(x)"), "", "logging_nan_inf_filter"),
-        ("transfer", ("transformers/trainer.py", "Trainer.evaluation_loop", "x.cpu()"), "", "eval_accumulation_steps"),
+        (
+            "transfer",
+            ("transformers/trainer.py", "Trainer.evaluation_loop", "x.cpu()"),
+            "",
+            "prediction_loss_only=True",
+        ),
         ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "drop_last=True", "dataloader_drop_last"),
         ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "Pad it.", "max_length"),
         ("transfer", ("transformers/masking_utils.py", "_ignore_causal_mask_sdpa", ""), "", '"eager"'),

@@ -51,6 +51,23 @@ def looped(every: int = 1, steps: int = 40, **read: object) -> Story:
     return story
 
 
+def test_reads_side_by_side_to_the_same_end_are_one_finding() -> None:
+    """Without one of them the other would wait as long. What is read to another end stays a finding of its own."""
+    story = Story()
+    barrier = story.line(20, "torch_xla.sync()", loops=(10,))
+    lines = ["scores.append(probs.cpu())", "labels.append(y.cpu())", "if loss.item() > limit:"]
+    reads = [story.line(30 + n, code, func="collect", outer=(22,), loops=(0, 10)) for n, code in enumerate(lines)]
+    for _ in range(40):
+        story.trace(4)
+        story.barrier(barrier, 20)
+        for read, op in zip(reads, ("aten::_to_copy", "aten::_to_copy", SCALAR), strict=True):
+            story.barrier(read, 5, f"of {read}", trigger="read")
+            story.read(read, op=op)
+    copies, number = sorted(story.findings("transfer"), key=lambda one: one.place.line)
+    assert [copies.place.line, *(part.place.line for part in copies.parts)] == [30, 31]
+    assert (number.place.line, number.parts) == (32, ())
+
+
 def test_the_rhythm_of_a_read_is_found_without_named_steps() -> None:
     (finding,) = looped(every=5).findings()
     assert (finding.kind, finding.rhythm, finding.count) == ("transfer", "every 5 steps", 8)

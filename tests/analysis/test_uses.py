@@ -67,7 +67,9 @@ def test_a_line_that_reads_a_number_is_called_what_it_is(
             "best = scores.topk(k.item())",
         ],
         Use.INDEXES: ["word = vocabulary[token.item()]", "lr = table[stage]", "seen[label.item()] += 1"],
+        Use.ADDS_AT: ["hits[label] += int(guess == label)", "self.error[day // 7] += (y - p).abs().item()"],
         Use.ADDS_UP: [
+            "total['error'] += error.item()",
             "wrong += int((guess != y).sum())",
             "loss_sum = sum(one.item() for one in losses)",
             "hits += 1 if p == y else 0",

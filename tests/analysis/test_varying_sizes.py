@@ -72,6 +72,42 @@ def test_sizes_that_nobody_chose_are_a_finding_however_often_they_come_back_if_c
     assert sizes([*range(208, 288, 16)] * 16).findings("recompile") == [], "buckets of 16"
 
 
+def test_loops_over_what_one_function_collates_and_what_is_computed_of_it_are_one_cause() -> None:
+    """Training and validation draw clips of any length; a read cuts the training step, so what it computed before that
+    is an input of the graph behind it, as long as the clip."""
+    story = Story()
+    made = story.line(12, "longest = max(clip.shape[0] for clip in clips)", func="collate")
+    hidden = story.line(36, "hidden = encoder(clip)", loops=(33,))
+    loops = []
+    for head in (33, 53):
+        story.emit(Batches(story.now, story.line(head, "for clip in loader:", loops=(head,)), made))
+        move = story.line(head + 2, "clip = clip.to(device)", loops=(head,))
+        loops.append([(story.line(head + 7, "xr.sync()", loops=(head,)), move, True, "f32[{},8]")])
+    loops[0].append((story.line(39, "xr.sync()", loops=(33,)), hidden, False, "f32[{},16]"))
+    for parts, lengths in zip(loops, ([31, 40, 37, 52, 33], [40, 29, 47, 31]), strict=True):
+        for before, n in zip([lengths[0], *lengths], lengths, strict=False):
+            with story.step():
+                for barrier, line, moved, shape in parts:
+                    old, new = shape.format(before), shape.format(n)
+                    change = Change("shape", old, new, "self", made=line, moved=moved, against=1)
+                    story.barrier(barrier, 8, f"{barrier} {n}", 500, change if n != before else None)
+    (finding,) = story.findings("recompile")
+    assert (finding.place.line, finding.count) == (35, 4 + 4 + 3)
+    assert "Sizes vary together" not in finding.cause
+    assert "Do that where collate makes the batch (train.py:12)." in finding.advice
+
+
+def test_sizes_that_somebody_chose_are_told_where_they_take_seconds_and_a_large_share_of_the_run() -> None:
+    """Spectrograms cut to 64, 96 or 128 frames, drawn for each batch: 8 s each to compile, in a run of 23 s."""
+    frames = [64, 96, 128, 96, 64, 128] * 10
+    (finding,) = sizes(frames, compile=8000).findings("recompile")
+    assert (finding.count, finding.cost_s) == (2, pytest.approx(16))
+    assert "pad it to 128" in finding.advice
+    assert "Where they are meant, have fewer of them" in finding.advice
+    assert sizes(frames, compile=2000).findings("recompile") == [], "of so short a run anything is a large share"
+    assert sizes(frames * 90, compile=8000).findings("recompile") == [], "in this run they pay"
+
+
 def test_the_passes_of_a_loop_over_a_tensor_of_the_batch_are_its_size() -> None:
     """Frames of a clip, 3 to 7 of them; once only the loop over them is new, for its size was the first graph's."""
     story = Story()

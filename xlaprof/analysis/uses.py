@@ -23,9 +23,10 @@ class Use(IntEnum):
     ASSERTS = 2
     SIZES = 3  # a slice, range(), a shape
     INDEXES = 4
-    ADDS_UP = 5
-    LOGS = 6  # print, a logger, an f-string, a list, a dict
-    OTHER = 7
+    ADDS_AT = 5  # at an entry that the program chooses
+    ADDS_UP = 6
+    LOGS = 7  # print, a logger, an f-string, a list, a dict
+    OTHER = 8
 
 
 class Read(NamedTuple):
@@ -160,6 +161,8 @@ def _use(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> Use:
                 use = Use.DECIDES
             case ast.comprehension() if node in parent.ifs:
                 use = Use.DECIDES
+            case ast.AugAssign(target=ast.Subscript(slice=index)) if any(_names(index)):
+                return Use.ADDS_AT
             case ast.AugAssign():
                 return Use.ADDS_UP
             case ast.Subscript() if parent.slice is node:

@@ -71,6 +71,16 @@ def causes(facts: Facts) -> list[Broken]:
     return found
 
 
+def within(facts: Facts, here: Broken, other: Broken) -> bool:
+    """Whether breaks lie in what the line of others calls behind those: in plain Python, on what was read there."""
+    line = other.places[0].file, other.places[0].line
+    behind = {facts.names.place(part[2]) for one in here.tallies for part in one.cut | one.plain}
+    through = (facts.names.frames(stack)[1:] for stack, _ in here.keys)
+    return bool(line[1]) and all(
+        line in [(place.file, place.line) for place in places] for places in (behind, *through)
+    )
+
+
 def captured(facts: Facts, callers: Iterable[int]) -> int:
     """Operations captured in all for calls from these lines."""
     calls = facts.run.torch_compile.calls

@@ -144,12 +144,12 @@ class Facts:
         cuts = [self._cut_of(one) for one in (finding, *parts)]
         whole = together(cuts)
         gain = sum(one.gain_s for one in (finding, *parts))
-        if all(any(cut is known for known in self._cuts) for cut in cuts):
+        if whole and all(any(cut is known for known in self._cuts) for cut in cuts):
             gain = self.what_if.gain_s(whole)
             self._cuts = [known for known in self._cuts if not any(cut is known for cut in cuts)] + [whole]
         for one, cut in zip((finding, *parts), cuts, strict=True):
             self.claims[one.id] = [known for known in self.claims.get(one.id, ()) if known is not cut]
-        self.claims[finding.id].append(whole)
+        self.claims[finding.id] += [whole] * bool(whole)
         cost = sum(one.cost_s for one in (finding, *parts))
         return msgspec.structs.replace(
             finding,

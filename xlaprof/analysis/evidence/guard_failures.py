@@ -1,7 +1,8 @@
 """Recompilations of ``torch.compile``: in every version of a function a guard failed, so it was compiled again.
 
 One finding for all recompilations that one kind of change at one line caused. These recompilations are no findings:
-the first version for another object of a class (a model that is compiled block by block); the first for another use of
+the first version for another object of a class (a model that is compiled block by block), unless the class itself is
+made anew for it, and nothing else differs; the first for another use of
 the function, called from a line of its own (evaluation, the other player of a GAN, decoding after the prefill); and
 versions for what a graph break hands over, a value read there or a size selected, which belong to its finding.
 
@@ -11,6 +12,7 @@ eagerly where no version fits. Cost: the compile time of the versions, XLA's par
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -72,7 +74,7 @@ def sort_out(facts: Facts) -> Sorted:
         first, belongs = _followed(record, earlier.setdefault(record.event.code, [])) or (None, necessary)
         if first is not None:
             _, guard, place = first
-        elif guard.kind != "reset" and record.event.code not in limited and (record.another or _is_another_use(record)):
+        elif _is_of_another(record) and record.event.code not in limited:
             belongs = necessary
         elif guard.handed and (place.file, place.line) in lines:
             belongs = behind.setdefault((place.file, place.line), [])
@@ -95,13 +97,43 @@ def sort_out(facts: Facts) -> Sorted:
         belongs.append((record, guard, place))
         earlier[record.event.code].append((belongs[-1], belongs))
     found = []
-    for recompiles in groups.values():
+    for recompiles in _with_what_is_filled(_of_one_name(list(groups.values()))):
         single = len(recompiles) == 1 and _makes_state(facts, *recompiles[0][:2])
         if single or _are_two_sizes(recompiles):
             necessary += recompiles
         else:
             found.append(recompiles)
     return Sorted(found, behind, [record for record, _, _ in necessary])
+
+
+def _of_one_name(groups: list[list[Blamed]]) -> list[list[Blamed]]:
+    """Join bounds of a number, which are guards of no other kind, with the changes of that number at their line."""
+    found = [group for group in groups if group[0][1].kind != "guard"]
+    for group in (one for one in groups if one[0][1].kind == "guard"):
+        _, guard, place = group[0]
+        words = re.findall(r"[\w.]+", guard.text)
+        same = (one for one in found if one[0][2] == place and one[0][1].subject in words)
+        if (known := next(same, None)) is not None:
+            known += group
+        else:
+            found.append(group)
+    return found
+
+
+def _with_what_is_filled(groups: list[list[Blamed]]) -> list[list[Blamed]]:
+    """Join what a function fills as it runs, an entry for each size, with the sizes: it makes them constants, and has
+    the versions of before the latest entry compiled again. The group that fills leads."""
+    found = list(groups)
+    for sizes in groups:
+        if sizes[0][1].kind != "shape" or not _specialized(sizes):
+            continue
+        versions = {record.event.compile for record, _, _ in sizes}
+        for group in [
+            one for one in found if texts.filled(one[0][1]) and one[0][0].event.code == sizes[0][0].event.code
+        ]:
+            if sizes in found and versions & {record.event.against for record, _, _ in group}:
+                found = [one for one in found if one is not sizes and one is not group] + [[*group, *sizes]]
+    return found
 
 
 def _followed(
@@ -122,6 +154,14 @@ def _followed(
         if same or made:
             return first, belongs
     return None
+
+
+def _is_of_another(record: RecompileRecord) -> bool:
+    """Whether it is the first version for another object, or another use, and would have been made in any case."""
+    guards = record.event.guards
+    if _to_blame(record).kind == "reset" or (guards and all(map(texts.maker, guards))):
+        return False
+    return record.another or _is_another_use(record)
 
 
 def _is_another_use(record: RecompileRecord) -> bool:
@@ -243,6 +283,8 @@ def _to_blame(record: RecompileRecord) -> Guard:
 
 def _place(facts: Facts, record: RecompileRecord, guard: Guard, made: Place) -> Place:
     call = facts.names.place(record.event.stack)
+    if texts.maker(guard):
+        return facts.names.place(record.event.code)
     if (texts.by_caller(guard) and call.line) or not made.line:
         return call if call.line else facts.names.place(record.event.code)
     return made
@@ -257,6 +299,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
     tally = facts.run.torch_compile.functions.get((first.event.code, first.event.func))
     backend = facts.names.text(tally.backend) if tally is not None else ""
     compiled = [(record, one) for record, one, _ in recompiles if record.limit is None]
+    moments = [Moment(record.event.t, record.dur, detail=_went(one)) for record, one in compiled]
     case = Case(
         guards,
         backend,
@@ -267,10 +310,11 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         sum(record.another for record, _ in compiled),
         texts.needed_for(place.acting.code, guard.subject),
         texts.is_handed_over(facts.names.place(first.event.stack).acting.code, guard.subject),
+        next((one.subject for one in guards if one.kind == "shape" != guard.kind), ""),
     )
-    changes = {(one.subject, one.old, one.new) for _, one in compiled}
+    changes = {(one.subject, one.old, one.new) for _, one in compiled if one.kind == guard.kind}
     again = f"{_compiled_again(facts, [record for record, _ in compiled])}, {duration(cost)} in all"
-    clauses = [f"{texts.cause(guard, len(changes), case.objects)}: {again}", *limit_clause(limit)]
+    clauses = [f"{texts.cause(guard, len(changes), case)}: {again}", *limit_clause(limit)]
     eager = sum(eager_ns(facts, (first.event.code, first.event.func)).values()) / 1e9 if limit is not None else 0.0
     if eager:
         clauses[-1] += f" ({duration(eager)} in {function})"
@@ -279,7 +323,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         place,
         operation="" if limit is None else LIMIT,
         count=len(compiled),
-        counted=Known(tuple(Moment(one.event.t, one.dur, detail=_went(guard)) for one, guard in compiled)),
+        counted=Known(tuple(sorted(moments, key=lambda moment: moment.t))),
         cost_s=cost + eager,
         gain_s=cost,  # of the time in eager mode a compiled version takes a part that is not known
         cause=f"{'; '.join(clauses)}.",
@@ -288,7 +332,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         evidence=[*evidence(recompiles), *([f"guard: {texts.code(guard)}"] if guard.text else [])],
         discriminator=f"torch.compile {guard.kind} {guard.subject}",
         also=_also(facts, recompiles),
-        values=tuple(values_seen(guards)),
+        values=tuple(values_seen([one for one in guards if one.kind == guard.kind])),
         remedy=texts.remedy(guard, case),
     )
 
@@ -325,7 +369,7 @@ def _went(guard: Guard) -> str:
 def evidence(recompiles: list[Blamed]) -> Iterator[str]:
     """Each of them: when, how long, what changed, and the other guards that failed."""
     found = []
-    for record, guard, _ in recompiles:
+    for record, guard, _ in sorted(recompiles, key=lambda one: one[0].event.t):
         when = f"step {record.step}" if record.step > 0 else f"compile {record.event.compile}"
         subject = f"{guard.subject} " if guard.new else ""
         others = [f"{one.subject} {one.old} -> {one.new}".strip() for one in record.event.guards[1:4] if one.subject]

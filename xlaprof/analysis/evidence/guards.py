@@ -53,6 +53,7 @@ class Case(NamedTuple):
     objects: int = 0  # of the guards that failed for another object of the class than the one compiled for
     need: str = ""  # what the line needs an object's number for, a key of _NEEDS
     handed_over: bool = True  # the call names the input; else it passes an expression
+    sized: str = ""  # the input whose sizes failed with it: the function fills what the guard is on, by size
 
 
 #: what to do where a line needs a number as such, and what the line does with it
@@ -62,6 +63,7 @@ _NEEDS = {
     "size": ("Take the largest size in each call and mask with torch.where what is beyond", "makes a size of it"),
 }
 
+_KEYS_OF = "the keys of "
 # -- advice that depends on more than the kind
 
 
@@ -224,6 +226,13 @@ def needed_for(code: str, name: str) -> str:
     return ""
 
 
+def filled(guard: Guard) -> str:
+    """The dict or list whose entries, or number of them, a guard is on; "": of nothing of these."""
+    if guard.kind in ("length", "keys"):
+        return re.sub(r"\[[^][]*\]$", "", guard.subject) if guard.kind == "keys" else guard.subject
+    return guard.subject.removeprefix(_KEYS_OF) if guard.subject.startswith(_KEYS_OF) else ""
+
+
 def _is_argument(guard: Guard) -> bool:
     """Whether the value is passed by the caller, and not found in an object, a global, a closure."""
     return guard.subject.isidentifier() and guard.text.startswith((f"{guard.subject} ", "kwargs["))
@@ -305,6 +314,20 @@ _KINDS = {
     "type": _Kind(
         "Python type", "The Python type of {name} changed {went}", "Pass {name} with the same type at each call."
     ),
+    "anew": _Kind(
+        "class, which is made anew",
+        "The class {old} ({name}) is defined in a function, {maker}(), and each call of that makes it anew: to "
+        "torch.compile it is another class each time",
+        "Define {old} once, at the top of its module, and hand what {maker}() fills in to its __init__; all its "
+        "objects then share what was compiled.",
+    ),
+    "filled": _Kind(
+        "what a function fills",
+        "{name} is filled while the function runs, by size of {sized}: an entry makes the size a constant of the "
+        "graph, and the next one has the versions of before compiled again",
+        "Make one tensor for the largest size of {sized} before the first call (a buffer, if {name} is a module's), "
+        "and slice it in place of an entry for each size.",
+    ),
     "object": _Kind(
         "Python object",
         "{name} is another object than it was compiled for: it changed {went}",
@@ -352,6 +375,17 @@ _KINDS = {
 _OTHER = _Kind("guard", "A guard failed ({text}){more}", _KEEP)
 
 
+def maker(guard: Guard) -> str:
+    """The function that defines a class, and so makes it anew at each call; "": it is no guard on such a class."""
+    found = re.search(r"([\w.]+)\.<locals>\.[\w.<>]+'>$", guard.text) if guard.kind == "type" else None
+    return found[1].rpartition(".")[2] if found and guard.old == guard.new else ""
+
+
+def _kind(guard: Guard, case: Case | None = None) -> _Kind:
+    special = "anew" if maker(guard) else "filled" if case is not None and case.sized else guard.kind
+    return _KINDS.get(special, _OTHER)
+
+
 def code(guard: Guard) -> str:
     """The guard as Dynamo writes it, with the program's names."""
     return re.sub(r"\b[GL]\['(\w+)'\]", r"\1", guard.text)
@@ -359,26 +393,27 @@ def code(guard: Guard) -> str:
 
 def by_caller(guard: Guard) -> bool:
     """Whether the caller is to blame: the finding is then at the line of the call."""
-    return _KINDS.get(guard.kind, _OTHER).by_caller
+    return _kind(guard).by_caller
 
 
 def what(guard: Guard) -> str:
     """What changed, in short: "shape of x"."""
-    short = _KINDS.get(guard.kind, _OTHER).what
+    short = _kind(guard).what
     return f"{short} of {guard.subject}" if guard.subject else short
 
 
-def cause(guard: Guard, changes: int, objects: int = 0) -> str:
-    """Why the function was compiled again: a clause. ``changes``: different ones of this cause; ``objects``: those
-    that came with another object of the class."""
+def cause(guard: Guard, changes: int, case: Case) -> str:
+    """Why the function was compiled again: a clause. ``changes``: different ones of this cause."""
     more = f" (and {changes - 1} more such {'change' if changes == 2 else 'changes'})" if changes > 1 else ""
-    if objects > 1 and guard.kind == "value":
+    if case.objects > 1 and guard.kind == "value":
         return (
             f"The Python value of {guard.subject}, a constant of the graph, is another in each object of the class "
             f"({guard.old}, {guard.new}{', ...' if changes > 1 else ''}), and all of them share the function's versions"
         )
-    return _KINDS.get(guard.kind, _OTHER).cause.format(
-        name=guard.subject or "a value",
+    return _kind(guard, case).cause.format(
+        maker=maker(guard),
+        sized=case.sized,
+        name=(filled(guard) if case.sized else guard.subject) or "a value",
         old=guard.old,
         new=guard.new,
         went=f"from {guard.old} to {guard.new}{more}" if guard.old and guard.new else f"({code(guard)}){more}",
@@ -389,8 +424,10 @@ def cause(guard: Guard, changes: int, objects: int = 0) -> str:
 
 def advice(guard: Guard, case: Case, limit: str = "") -> str:
     """One sentence of advice; a second one where a limit of this name was hit."""
-    text = _KINDS.get(guard.kind, _OTHER).advice
-    advised = text.format(name=guard.subject or "the value") if isinstance(text, str) else text(guard, case)
+    text = _kind(guard, case).advice
+    name = (filled(guard) if case.sized else guard.subject) or "the value"
+    names = {"name": name, "old": guard.old, "maker": maker(guard), "sized": case.sized}
+    advised = text.format(**names) if isinstance(text, str) else text(guard, case)
     if limit and case.objects > 1:
         advised += f" That limit is torch._dynamo.config.{limit}."
     elif limit:

@@ -69,10 +69,18 @@ _OPTIONS = (
     ),
     _Option(
         "transformers",
+        r"trainer_pt_utils\.py: .*concat",
+        "recompile growing_graph",
+        "Pass eval_accumulation_steps=1 to TrainingArguments: the evaluation then brings predictions, losses and "
+        "labels to the host after each batch, and puts them together there; on the device what it has grows, and each "
+        "length is another graph. Where the loss is enough, prediction_loss_only=True keeps none of them.",
+    ),
+    _Option(
+        "transformers",
         _TRAINER + "(evaluation_loop|prediction_loop|evaluate|predict)",
         "transfer",
-        "Pass prediction_loss_only=True where the loss is enough, or eval_accumulation_steps=50 to TrainingArguments: "
-        "predictions then stay on the device for that many batches.",
+        "Pass prediction_loss_only=True to TrainingArguments where the loss is enough; else a larger "
+        "per_device_eval_batch_size: it is one read for each batch.",
     ),
     _Option(
         "transformers",

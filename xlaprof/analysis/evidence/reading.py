@@ -140,6 +140,14 @@ _USES = {
         "to index with it",
         "row = {words.arrays}.index_select(table, 0, index.view(1))  # index stays on the device",
     ),
+    Use.ADDS_AT: _Way(
+        "Add up on the device and read the sums {often}{end}: with index_add_, at positions that a tensor holds, where "
+        "steps add to other entries (those that Python chooses make a graph for each choice); or bring what a step "
+        "adds to the host at once, with one .tolist()",
+        "to add it up",
+        "sums = {words.arrays}.zeros(ENTRIES, device=device)\n"
+        "sums.index_add_(0, entries, values)  # entries: a tensor from the host",
+    ),
     Use.ADDS_UP: _Way(
         "Add up on the device, and read the sum {often}{end}",
         "to add it up",

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from xlaprof.analysis.evidence.breaks import Broken, captured, causes, function_name
+import msgspec
+
+from xlaprof.analysis.evidence.breaks import Broken, captured, causes, function_name, within
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.guard_failures import (
@@ -41,12 +43,20 @@ _NAMED = 3  # functions
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """One finding for each line, and one for each call that was compiled for nothing."""
+    """One finding for each line, with what breaks in what it calls, and one for each call compiled for nothing."""
     explained: set[int] = set()
     behind = sort_out(facts).behind
+    found: list[tuple[Broken, Finding]] = []
     for here in causes(facts):
         explained |= here.callers
-        yield _finding(facts, here, [one for at in here.places for one in behind.get((at.file, at.line), [])])
+        of_it = [one for at in here.places for one in behind.get((at.file, at.line), [])]
+        found.append((here, _finding(facts, here, of_it)))
+    for here, finding in found:
+        leading = next((other for other, _ in found if other is not here and within(facts, here, other)), None)
+        if leading is None:
+            parts = [one for other, one in found if other is not here and within(facts, other, here)]
+            advised = [msgspec.structs.replace(one, advice=finding.advice) for one in parts]
+            yield facts.joined(finding, advised) if parts else finding
     for stack, call in facts.run.torch_compile.calls.items():
         if not call.ops and call.broken and stack not in explained:
             yield _nothing(facts, facts.names.place(stack), call, stack)

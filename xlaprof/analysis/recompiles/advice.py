@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence import library_options, padding
@@ -11,8 +10,9 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Buckets
 from xlaprof.analysis.places import short
 from xlaprof.analysis.recompiles import along, arguments
+from xlaprof.analysis.recompiles.design import are_chosen
 from xlaprof.analysis.recompiles.explanation import plain_advice
-from xlaprof.analysis.recompiles.group import Group, special_too
+from xlaprof.analysis.recompiles.group import Group, grows, special_too
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.varying import Size, last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import (
@@ -32,7 +32,6 @@ _POSITIONS = (
     " It holds positions: repeat the last one, and the value that is written there, for 0 is a position as well; where "
     "values are added up, or results read, mask what the repeated ones add."
 )
-_GROWS = 2  # sizes: only more of them, each larger than the one before, are called growth
 
 
 class Advice(NamedTuple):
@@ -135,7 +134,7 @@ def _shape(facts: Facts, group: Group) -> Advice:
             "host before it is brought to the device."
         )
     words, vary = facts.words, varying(facts, group)
-    if len(vary) > 1:
+    if len(vary) > 1 and not grows(group):
         return _with_needs(facts, group, _several(words, vary, last_batch(facts, group, vary)))
     changed = axes(change)
     if not changed:
@@ -176,7 +175,7 @@ def _several(words: Vocabulary, vary: list[Size], last: Size | None) -> Advice:
 def _sizes(group: Group, axis: int) -> list[int]:
     """Sizes of one dimension, the first and then each that was compiled for."""
     found = []
-    for text in (group.first.old, *(extra.change.new for extra in group.extras)):
+    for text in (group.first.old, *(extra.change.new for extra in group.alike)):
         sizes = dims(text)
         if sizes is not None and axis < len(sizes):
             found.append(sizes[axis])
@@ -187,7 +186,7 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     sizes = _sizes(group, axis)
     words, name, positions = facts.words, _name(facts, group), is_index(group.first)
     padded = Size(name, "", group.place, axis, len(old), tuple(sorted(set(sizes))), "", positions)
-    if len(sizes) > _GROWS and all(b > a for a, b in pairwise(sizes)) and not group.first.moved:
+    if grows(group):
         most = max(sizes) + sizes[-1] - sizes[-2]  # this was given to what makes it longer once more
         return Advice(
             f"Dimension {axis} grows from step to step: allocate it once at its largest size ({most} at least, so far) "
@@ -220,6 +219,8 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
             f" Most of these sizes came once, and larger ones may come: pad to the most that the data and the model "
             f"(its positions) allow, where that is known, in place of {max(sizes)}, and never beyond it."
         )
+    if not once and are_chosen(map(str, sizes)):
+        more = " Where they are meant, have fewer of them; initialize_cache() spares a second run what they cost."
     return Advice(
         f"Dimension {axis} took {distinct} sizes from {min(sizes)} to {max(sizes)}: pad it to {edges} ({saved}, "
         f"{percent(best.waste)} of the work on padding), or mask positions instead of selecting "
@@ -233,7 +234,7 @@ def _ran(facts: Facts, group: Group, axis: int) -> tuple[Mapping[int, int], Mapp
     """By size: how often graphs with it ran, each at least once; and the runs with their seconds on the device. And of
     how many sizes each graph ran once."""
     programs: dict[int, int] = {}
-    for extra in group.extras:
+    for extra in group.alike:
         for program, text in ((extra.change.against, extra.change.old), (extra.record.program, extra.change.new)):
             sizes = dims(text)
             if sizes is not None and axis < len(sizes):

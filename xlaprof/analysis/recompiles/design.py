@@ -1,8 +1,8 @@
 """Graphs that are compiled again by design: buckets, stages of a training, modules that take turns, micro-batches.
 
-They take turns for ever, or each runs for long. Sizes are design where somebody chose them. Sizes that nobody chose, as
-of the edges of a batch of graphs, may come back as often, for a data set has only so many: they are normal only where
-compiling them is a small share of the run.
+They take turns for ever, or each runs for long. Sizes are design where somebody chose them, as long as they pay: what
+takes seconds, and a large share of the run, is told. Sizes that nobody chose, as of the edges of a batch of graphs, may
+come back as often, for a data set has only so many: they are normal only in a small share of the run.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from xlaprof.analysis.recompiles.shapes import dims
 from xlaprof.analysis.timeline.rhythm import Rhythm
 
 DEAR = 0.1  # of the run: what costs less is normal, if it has a reason
+_LARGE, _LONG_S = 0.25, 5.0  # of the run, and seconds: what was chosen, and costs more, may have been chosen unawares
 CONDITIONS = ("if ", "elif ")
 _LONG = 10  # runs of a size that stays for a stage of the training, at least, for each of the sizes
 _ROUND = 8  # what sizes that were chosen are multiples of; or they are no larger than so many times what they are
@@ -38,7 +39,8 @@ def by_design(facts: Facts, group: Group) -> bool:
     often = len(turns)
     if any(not _is_kept(own, often) for own in turns.values()) or _is_last_batch(turns):
         return False
-    return bool(group.first.name) or are_chosen(turns) or group.cost_s < DEAR * facts.wall_s  # modules have names
+    dear = max(_LARGE * facts.wall_s, _LONG_S) if are_chosen(turns) else DEAR * facts.wall_s
+    return bool(group.first.name) or group.cost_s < dear  # modules have names
 
 
 def are_chosen(shapes: Iterable[str]) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.places import short
-from xlaprof.analysis.recompiles.group import Group, special_number, window_of
+from xlaprof.analysis.recompiles.group import Group, grows, special_number, window_of
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.varying import last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor
@@ -199,7 +199,7 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
     change, names = group.first, facts.names
     condition, expected, inner = (names.place(one) for one in (change.condition, change.expected, change.made))
     barrier = names.place(group.extras[0].record.stack)
-    changes = [extra.change for extra in group.extras if extra.change.what == change.what]
+    changes = [extra.change for extra in group.alike if extra.change.what == change.what]
     kinds = len(dict.fromkeys((one.old, one.new) for one in changes if (one.role == "loop") == (change.role == "loop")))
     more = f" (and {kinds - 1} more such change{'s' * (kinds > 2)})" if kinds > 1 else ""
     went = f"from {change.old} to {change.new}{more}"
@@ -257,7 +257,7 @@ def _shape(facts: Facts, group: Group, went: str) -> str:
     vary = varying(facts, group)
     maker = made_by(facts, change)
     makes = f", which {maker.func} ({short(maker)}) makes" if maker.line else ""
-    if len(vary) > 1:
+    if len(vary) > 1 and not grows(group):
         which = ", ".join(f"dimension {one.axis} of {one.tensor}" for one in vary)
         if (last := last_batch(facts, group, vary)) is not None:
             return f"the last batch of a pass is smaller ({last.sizes[0]} instead of {last.most}), in {which}: {went}"

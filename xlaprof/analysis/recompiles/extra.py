@@ -27,9 +27,10 @@ from xlaprof.analysis.evidence.reads import in_loop, is_own_graph
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.recompiles.design import CONDITIONS, DEAR, by_design
-from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, of_batch, pairs, special_number
+from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, of_batch, pairs, sizes, special_number
 from xlaprof.analysis.recompiles.shapes import dims
 from xlaprof.analysis.recompiles.variants import causes
+from xlaprof.analysis.recompiles.varying import made_by
 from xlaprof.events import Change
 
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
@@ -74,12 +75,12 @@ def groups(facts: Facts) -> list[Group]:
     all_groups = [g for g in all_groups if g.first.role != "entry" or g.cost_s >= DEAR * facts.wall_s]
     all_groups = [g for g in map(_needed, all_groups) if any(extra.share for extra in g.extras)]
     leading = _with_consequences(_as_sizes(all_groups))
-    return _of_one_batch([g for g in leading if not _follows(facts, g) and not by_design(facts, g)])
+    return _of_one_batch(facts, [g for g in leading if not _follows(facts, g) and not by_design(facts, g)])
 
 
-def _of_one_batch(all_groups: list[Group]) -> list[Group]:
-    """Join groups of tensors of a batch whose sizes vary, in one graph or in the parts that reads make of a step:
-    padding one of them alone would not help, and padding all helps once."""
+def _of_one_batch(facts: Facts, all_groups: list[Group]) -> list[Group]:
+    """Join groups of tensors of a batch whose sizes vary, in one graph, in the parts that reads make of a step, or in
+    all loops over what one function collates: padding one of them alone would not help, and padding all helps once."""
     found: list[Group] = []
     for group in all_groups:
         if not of_batch(group.first):
@@ -88,7 +89,8 @@ def _of_one_batch(all_groups: list[Group]) -> list[Group]:
         barriers = {extra.record.stack for extra in group.extras}
         for i, other in enumerate(found):
             together = any(extra.record.stack in barriers for extra in other.extras) or _vary_alike(group, other)
-            if of_batch(other.first) and together:
+            maker = made_by(facts, group.first)
+            if of_batch(other.first) and (together or (maker.line and made_by(facts, other.first) == maker)):
                 found[i] = other._replace(extras=tuple(sorted(_joined(other, group), key=lambda one: one.record.t)))
                 break
         else:
@@ -144,8 +146,9 @@ def _as_size(extra: Extra, group: Group) -> Extra:
 
 
 def _leads(one: Group, other: Group) -> bool:
-    if one.sort == other.sort == "shape":  # a tensor brought to the device, and others that took its shape
-        return one.first.moved and not other.first.moved and pairs(one) == pairs(other)
+    if one.sort == other.sort == "shape":  # a tensor brought to the device, and what is computed with its sizes
+        computed = not of_batch(other.first) and not other.first.name
+        return of_batch(one.first) and computed and len(taken := sizes(other)) > 1 and taken <= sizes(one)
     if one.first.subject == USED and other.sort in ("argument", "scalar"):  # another operation, with other arguments
         return all(any(part.change.subject == USED for part in extra.record.parts) for extra in other.extras)
     if one.sort != "operation" or one.first.role not in ("", "loop") or other.first.role not in ("grad", "zero_grad"):

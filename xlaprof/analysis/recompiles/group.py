@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import le
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.facts import Facts
@@ -10,6 +11,7 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.recompiles.shapes import axes, dims
 from xlaprof.events import Change
 
+_GROWS = 2  # changes: only more sizes, each larger than the one before, are called growth
 VALUED = frozenset({"shape", "dtype", "size", "argument", "scalar"})
 
 
@@ -34,6 +36,13 @@ class Group(NamedTuple):
     def first(self) -> Change:
         """The first change."""
         return self.extras[0].change
+
+    @property
+    def alike(self) -> list[Extra]:
+        """Those that are of the first one's kind, and not what follows from it: of a batch's tensors."""
+        if not of_batch(self.first):
+            return list(self.extras)
+        return [extra for extra in self.extras if of_batch(extra.change)]
 
     @property
     def cost_s(self) -> float:
@@ -117,6 +126,24 @@ def _went(change: Change | None) -> int | None:
         return None
 
 
+def sizes(group: Group) -> set[int]:
+    """All sizes that the dimensions took which change."""
+    return {
+        shape[axis]
+        for extra in group.alike
+        for axis in axes(extra.change)
+        for shape in (dims(extra.change.old), dims(extra.change.new))
+        if shape is not None
+    }
+
+
+def grows(group: Group) -> bool:
+    """Whether what the program computes is longer in each graph, several times: there is no largest."""
+    went = [(dims(extra.change.old) or (), dims(extra.change.new) or ()) for extra in group.extras]
+    longer = (all(map(le, old, new)) and old != new and len(old) == len(new) for old, new in went)
+    return not group.first.moved and len(went) >= _GROWS and all(longer)
+
+
 def pairs(group: Group) -> set[tuple[str, str]]:
     """The values before and after, of every compile."""
     return {(extra.change.old, extra.change.new) for extra in group.extras}
@@ -134,7 +161,7 @@ def versions(group: Group) -> dict[str, set[int]]:
         return {}
     axis = _axis(group)
     found: dict[str, set[int]] = {}
-    for extra in group.extras:
+    for extra in group.alike:
         if extra.change.what != group.sort:
             continue  # there was nothing of it
         old, new, before, now = extra.change.old, extra.change.new, extra.change.against, extra.record.program
@@ -145,7 +172,7 @@ def versions(group: Group) -> dict[str, set[int]]:
 
 def _axis(group: Group) -> int:
     """The one dimension that changes, or -1."""
-    changed = {axis for extra in group.extras for axis in axes(extra.change)}
+    changed = {axis for extra in group.alike for axis in axes(extra.change)}
     return changed.pop() if group.sort == "shape" and len(changed) == 1 else -1
 
 

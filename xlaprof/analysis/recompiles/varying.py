@@ -45,6 +45,7 @@ def varying(facts: Facts, group: Group) -> list[Size]:
     took: dict[tuple[Key, int], dict[int, int]] = {}
     every: dict[tuple[Key, int], set[int]] = {}
     changes: dict[Key, Change] = {}
+    barriers: dict[tuple[Key, int], set[int]] = {}  # whose graphs have it
     own: set[tuple[Key, int]] = set()  # of the graphs themselves, not only of what was read on the way to them
     reads = [record for record in facts.run.compiles if record.trigger == "read"]
     since = 0
@@ -52,6 +53,8 @@ def varying(facts: Facts, group: Group) -> list[Size]:
         until = bisect_left(reads, extra.record.t, key=lambda record: record.t)
         records = (extra.record, *reads[since:until]) if of_batch(extra.change) else (extra.record,)
         since = until
+        if of_batch(group.first) and not of_batch(extra.change):
+            continue  # it follows
         for record in records:
             for part in record.parts:
                 change = part.change
@@ -62,8 +65,9 @@ def varying(facts: Facts, group: Group) -> list[Size]:
                     which, old, new = (part.key, axis), *((dims(text) or ())[axis] for text in (change.old, change.new))
                     took.setdefault(which, {}).setdefault(at, new)
                     every.setdefault(which, set()).update((old, new))
+                    barriers.setdefault(which, set()).add(extra.record.stack)
                     own |= {which} if record is extra.record else set()
-    found: list[tuple[dict[int, int], list[Size]]] = []
+    found: list[tuple[dict[int, int], set[int], list[Size]]] = []
     for which, sizes in sorted(took.items(), key=lambda one: one[0] not in own):
         change, axis = changes[which[0]], which[1]
         made, used = facts.names.place(change.made), facts.names.place(change.stack)
@@ -71,12 +75,16 @@ def varying(facts: Facts, group: Group) -> list[Size]:
         rank = len(dims(change.old) or ())
         most = tuple(sorted(every[which]))
         size = Size(name, tensor(change, made, used), made, axis, rank, most, read, is_index(change))
-        alike = (one for seen, one in found if sizes.keys() & seen.keys() and {**sizes, **seen} == {**seen, **sizes})
+        alike = (
+            one
+            for seen, where, one in found  # in one graph they are equal; or they never are in one, as of two loops
+            if (sizes.keys() & seen.keys() and {**sizes, **seen} == {**seen, **sizes}) or not where & barriers[which]
+        )
         if (others := next(alike, None)) is not None:
             others += [size] if size.text not in [other.text for other in others] else []
         elif which in own:
-            found.append((sizes, [size]))
-    return [one._replace(alike=tuple(others)) for _, (one, *others) in found]
+            found.append((sizes, barriers[which], [size]))
+    return [one._replace(alike=tuple(others)) for _, _, (one, *others) in found]
 
 
 def made_by(facts: Facts, change: Change) -> Place:

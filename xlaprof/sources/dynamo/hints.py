@@ -47,6 +47,10 @@ _ITEM = (
     "Keep the value a tensor (torch.where, torch.clamp, arithmetic) instead of reading it in the compiled function; "
     "on inductor torch._dynamo.config.capture_scalar_outputs = True keeps it in the graph."
 )
+_LIST = (
+    "Compute with the tensor itself (gather, topk, torch.where) instead of Python numbers; or, where Python has to, "
+    "end the compiled function before this line, and let it return the tensor that is read."
+)
 _SHAPE = (
     "Keep the shape fixed (torch.where or a multiplication by the mask instead of selecting); on inductor "
     "torch._dynamo.config.capture_dynamic_output_shape_ops = True keeps it in the graph."
@@ -158,7 +162,7 @@ _KNOWN: dict[str, tuple[str, str] | Callable[[Break], tuple[str, str]]] = {
     ),
     "GB0098": _disabled,
     "GB0099": _disabled,
-    "GB0109": ("tolist() needs the values of the tensor", _ITEM),
+    "GB0109": ("tolist() needs the values of the tensor", _LIST),
     "GB0123": ("backward() starts a graph of its own", "Call backward() outside the compiled function."),
     "GB0124": ("item() needs the value of the tensor, which a graph does not have", _ITEM),
     "GB0125": ("requires_grad_() cannot be part of a graph", "Call requires_grad_() before the compiled function."),

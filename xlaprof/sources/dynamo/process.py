@@ -28,6 +28,7 @@ from .guards import Guard, Reason, parse_guard, subject
 BUDGET_NS = 50_000_000
 _DEEPEST = 1_000
 _SHOWN = 60  # characters of a Python value
+_OF_SIZE = frozenset({"shape", "size bound", "stride", "rank"})  # kinds of guards
 
 _UNKNOWN = object()
 
@@ -142,9 +143,10 @@ def differences(now: Missed, reasons: tuple[Reason, ...]) -> tuple[str, list[Gua
     """The compiled version that comes nearest, and each of its guards that fails, with both values.
 
     Dynamo reports only the first guard of a version that fails, and that comes first here; the nearest version is the
-    one of whose guards the fewest fail.
+    one of whose guards the fewest fail: among equals one that was made for these sizes, for sizes are asked first.
     """
     best: tuple[str, list[Guard]] | None = None
+    least = (0, False)
     deadline = perf_counter_ns() + BUDGET_NS
     reported = {reason.against: reason.guard for reason in reasons}
     for entry in now.entries:
@@ -154,8 +156,9 @@ def differences(now: Missed, reasons: tuple[Reason, ...]) -> tuple[str, list[Gua
             continue
         found = [_with_values(guard, entry, now)]
         found += _others(entry, now, found[0], deadline)
-        if best is None or len(found) < len(best[1]):
-            best = (against, found)
+        distance = (len(found), found[0].kind in _OF_SIZE)
+        if best is None or distance < least:
+            best, least = (against, found), distance
         if perf_counter_ns() > deadline:
             break
     if best is None and reasons:
