@@ -16,6 +16,7 @@ import torch
 import torch._dynamo
 from torch._dynamo.decorators import mark_unbacked
 
+from tests.sources.made_anew import Distances, Gated, gate, gates
 from tests.sources.needed_numbers import cutting
 from tests.sources.observed import Observed, observing
 from xlaprof.events import DynamoCompile
@@ -241,60 +242,6 @@ def kept(*, inside: bool) -> Callable[[], Any]:
     return program
 
 
-def gate(width: int) -> Any:
-    """A gate of a mixture, as a closure: the class is another in each call."""
-
-    class Gate(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.score = torch.nn.Linear(3, width)
-
-        def forward(self, x: Any) -> Any:
-            return self.score(x).softmax(-1)
-
-    return Gate()
-
-
-class Gated(torch.nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.score = torch.nn.Linear(3, width)
-
-    def forward(self, x: Any) -> Any:
-        return self.score(x).softmax(-1)
-
-
-def gates(make: Callable[[int], Any]) -> Callable[[], Any]:
-    def program() -> None:
-        for one in [make(4) for _ in range(4)]:
-            torch.compile(one, backend="eager")(T(3))
-
-    return program
-
-
-class Distances(torch.nn.Module):
-    """An attention's bias by distance: a table for each length, or one for the largest."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self.known: dict[int, Any] = {}
-        self.register_buffer("table", -(torch.arange(most)[:, None] - torch.arange(most)).abs().float())
-
-    def bias(self, length: int) -> Any:
-        if len(self.table):
-            return self.table[:length, :length]
-        if length not in self.known:
-            self.known[length] = -(torch.arange(length)[:, None] - torch.arange(length)).abs().float()
-        return self.known[length]
-
-    def forward(self, x: Any) -> Any:
-        return (x @ x.mT + self.bias(x.shape[0])).softmax(-1) @ x
-
-
-def distances(most: int) -> Callable[[], Any]:
-    return lambda: calls(Distances(most), *sizes(4, 6, 9, 5, 6, 9, 4, 6))()
-
-
 def called(x: Any, function: Any) -> Any:
     return function(x)
 
@@ -332,6 +279,7 @@ def scheduled(lr: Any) -> Callable[[], Any]:
 
 
 X = (T(3),)
+LENGTHS = [*sizes(4, 6, 9, 5, 6, 9, 4, 6)]
 one_backend = backend()
 mark_dynamic = torch._dynamo.maybe_mark_dynamic
 objects = [SimpleNamespace(function=torch.nn.Identity().forward) for _ in range(2)]
@@ -437,7 +385,13 @@ RECOMPILATIONS = [
         "pass what it stands for, as a tensor",
         calls(times, (T(3), torch.tensor(2.0)), (T(3), torch.tensor(3.0))),
     ),
-    Case("a table for each size", distances(0), "Make one tensor for the largest size of ", distances(16), left=1),
+    Case(
+        "a table for each size",
+        calls(Distances(0), *LENGTHS),
+        "Make one tensor for the largest size of ",
+        calls(Distances(16), *LENGTHS),
+        left=1,
+    ),
     Case("class made anew", gates(gate), " once, at the top of its module", gates(Gated)),
     Case("length", calls(summed, (T(3), [T(3)]), (T(3), [T(3)] * 2)), "one length", calls(summed, (T(3), [T(3)] * 2))),
     Case("type", calls(times, (T(3), T(3)), (T(3), 2)), "same type", calls(times, (T(3), T(3)), (T(3), T(3)))),
