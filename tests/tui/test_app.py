@@ -345,13 +345,16 @@ async def test_keys(story: Training, looks_like: Looks, follow: Follow) -> None:
         await pilot.press("escape")
         await pilot.pause()
         assert "3 train steps" in screen(app), "it went on under the help"
-        for panel in ("time", "idle", "scopes", "counters", "detail"):
+        for panel in ("time", "idle", "scopes", "counters", "graphs-table"):
             await pilot.press("tab")
             assert app.focused is not None
             assert app.focused.id == panel
         await pilot.press("shift+tab")
         assert app.focused is not None
         assert app.focused.id == "counters"
+        await pilot.press("1", "shift+tab")
+        assert app.focused is not None
+        assert app.focused.id == "log-table", "the last one is before the first"
         assert app.current_theme.dark
         await pilot.press("t")
         assert not app.current_theme.dark

@@ -45,6 +45,6 @@ async def test_it_is_on_the_screen(story: Training, follow: Callable[..., LiveAp
         await pilot.press("question_mark")
         await pilot.pause()
         shown = screen(app)
-        assert "1 … 6" in shown
+        assert "1 … 0" in shown
         assert "scopes, counters, compiling" in shown
         assert "the programs that were compiled" in shown

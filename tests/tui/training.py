@@ -94,6 +94,7 @@ class Training(Story):
                 subject="input 0 of aten::embedding",
                 stack=self.embedding,
                 expected=self.embedding,
+                against=self._compiled - 1,
             )
         self._last_shape = shape
         self.put(

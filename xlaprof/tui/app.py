@@ -24,12 +24,13 @@ from xlaprof.errors import UserError
 from xlaprof.text.safe import for_screen
 from xlaprof.tui import panels, settings
 from xlaprof.tui.desk import Desk
-from xlaprof.tui.panels.findings import Explain, Looking, label, where
+from xlaprof.tui.panels.findings import label
 from xlaprof.tui.screens.choice import ChoiceScreen
 from xlaprof.tui.screens.explained import ExplainedScreen
 from xlaprof.tui.screens.help import HelpScreen
 from xlaprof.tui.snapshot import Snapshot
 from xlaprof.tui.themes import DARK, LIGHT
+from xlaprof.tui.widgets.looking import Explain, Looking, place_text
 from xlaprof.tui.widgets.panel import Region
 from xlaprof.tui.widgets.status import StatusBar
 from xlaprof.tui.widgets.tabs import Tab, TabBar
@@ -292,7 +293,7 @@ class LiveApp(App[None]):
     # -- what panels say
 
     def on_looking(self, event: Looking) -> None:
-        self._looked_at = event.finding.place
+        self._looked_at = event.place
 
     def on_explain(self, event: Explain) -> None:
         self._explain(event.finding)
@@ -301,7 +302,7 @@ class LiveApp(App[None]):
         report, explain = self.report, self.desk.explain
         if report is None or explain is None:
             return
-        title = f" {label(finding.kind).capitalize()}  {where(finding.place)} "
+        title = f" {label(finding.kind).capitalize()}  {place_text(finding.place)} "
         self.push_screen(ExplainedScreen(title, lambda: explain(finding, report)))
 
     # -- where the focus is
@@ -319,6 +320,8 @@ class LiveApp(App[None]):
         body.set_class(self._panels[panel].PLACE == "page", "-page-shown")
         self.default_screen.query_one(TabBar).mark(panel)
         widget.focus()
+        if self._latest is not None and self._latest.report is not None and not self.paused:
+            self._panels[panel].show(self._latest)  # some are drawn while they are seen only
 
 
 def unused(path: Path) -> Path:

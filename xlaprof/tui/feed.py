@@ -8,20 +8,24 @@ from __future__ import annotations
 import glob
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from xlaprof.analysis.details import Details, details
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.run import Run
 from xlaprof.collection import no_collection
-from xlaprof.events import Header
+from xlaprof.events import AnyEvent, Header
 from xlaprof.log import Follower, LogError, Tail
 from xlaprof.tui import process
 from xlaprof.tui.snapshot import Link, Process, Snapshot
 
 #: Bytes of the log between two looks at the clock: some 7,000 events, about 20 ms.
 SLICE = 1 << 20
+#: Events kept to be shown as they are.
+RECENT = 2_000
 #: Bytes from which on numpy pays: some hundred thousand events.
 LONG = 8_000_000
 #: While a long log is read, the time between two reports is so many times what one takes.
@@ -53,6 +57,8 @@ class Feed:
         self._report: Report | None = None
         self._read = 0  # bytes
         self._total = 0
+        self._details = Details()
+        self._recent: deque[AnyEvent] = deque(maxlen=RECENT)
         self._latest: Report | None = None  # with the events behind each finding
         self._grew: dict[str, tuple[int, int]] = {}  # id of a finding -> its count, and the step at which that grew
         self._fresh: frozenset[str] = frozenset()
@@ -96,6 +102,7 @@ class Feed:
             began = time.monotonic()
             self._latest = self._run.report(self.path, self._tail.notes)
             self._report = plain(self._latest)
+            self._details = details(self._run)
             self._note_growth(self._report)
             self._reported_at = time.monotonic()
             self._reported_s, self._stale = self._reported_at - began, False
@@ -112,6 +119,8 @@ class Feed:
             restarts=self._restarts,
             trouble=self._trouble,
             ranks=_ranks(self.path) if self._link() == "absent" else (),
+            details=self._details,
+            recent=tuple(self._recent),
             cwd=self._header.cwd if self._header is not None else "",
             last={id: step for id, (_, step) in self._grew.items()},
             fresh=self._fresh,
@@ -138,6 +147,7 @@ class Feed:
         ended = getattr(self._tail, "ended", None)
         most = self._total if ended is not False else self._total - 1
         self._read = self._total if ended else min(self._read + self._slice_bytes, most)
+        self._recent.extend(events[-RECENT:])
         if events:
             self._grew_at = self._clock()
         return bool(events)
@@ -150,6 +160,8 @@ class Feed:
         self._header = self._tail.header
         self._run = Run(long=self._total > LONG) if self._header else None
         self._report = self._latest = None
+        self._details = Details()
+        self._recent.clear()
         self._grew.clear()
 
     def finding(self, id: str) -> tuple[Finding, Report, Run] | None:

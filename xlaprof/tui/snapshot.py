@@ -6,7 +6,9 @@ from typing import Literal
 
 import msgspec
 
+from xlaprof.analysis.details import Details
 from xlaprof.analysis.model import Report
+from xlaprof.events import AnyEvent
 from xlaprof.text.quantities import duration, elapsed, percent, plural, size_text
 
 #: The log: not there yet, being read, read to its end, deleted, or no log any more.
@@ -30,6 +32,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     restarts: int = 0  # times that another recording has replaced the log
     trouble: str = ""  # why it is unreadable
     ranks: tuple[str, ...] = ()  # while the log is absent: logs of ranks beside it
+    details: Details = Details()
+    recent: tuple[AnyEvent, ...] = ()  # the last events that were read, oldest first
     cwd: str = ""  # the directory the program ran in
     #: id of a finding -> the step at which its count was last seen to grow, while the log was followed
     last: dict[str, int] = {}

@@ -9,16 +9,16 @@ import msgspec
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.highlight import highlight
-from textual.message import Message
 from textual.widget import Widget
 
-from xlaprof.analysis.model import CONFIDENCES, SEVERITIES, Finding, Place
+from xlaprof.analysis.model import CONFIDENCES, SEVERITIES, Finding
 from xlaprof.analysis.outcome import without_findings
 from xlaprof.analysis.places import called
-from xlaprof.text.cells import fit, shorten, shorten_place
+from xlaprof.text.cells import fit, shorten
 from xlaprof.text.quantities import duration
 from xlaprof.text.strings import printable
 from xlaprof.tui.snapshot import Snapshot, stopped
+from xlaprof.tui.widgets.looking import Explain, Looking, place_text
 from xlaprof.tui.widgets.panel import Line, Panel, Region, heading, line, quiet
 from xlaprof.tui.widgets.table import Column, SortedTable
 
@@ -29,11 +29,6 @@ FLASH_S = 1.5  # a new finding is lit for so long
 def label(kind: str) -> str:
     """A kind of finding in words: "missing barrier"."""
     return kind.replace("_", " ")
-
-
-def where(place: Place, width: int = 1000) -> str:
-    """A line of code, short: "decoder.py:88"; "" where it is not known."""
-    return shorten_place(place.file, place.line, width)
 
 
 def keys(findings: tuple[Finding, ...]) -> list[str]:
@@ -61,7 +56,7 @@ def _columns() -> list[Column[FindingRow]]:
         Column(" ", 1, lambda row: ("●", COLOURS.get(row.finding.severity, "")),
                lambda row: severity.get(row.finding.severity, -1), keep=99),
         Column("kind", 15, lambda row: label(row.finding.kind), lambda row: row.finding.kind, keep=9),
-        Column("line", 18, lambda row: where(row.finding.place, 18),
+        Column("line", 18, lambda row: place_text(row.finding.place, 18),
                lambda row: (row.finding.place.file, row.finding.place.line), keep=8),
         Column("code", 0, lambda row: (row.finding.place.code or row.finding.operation, "text-muted"),
                lambda row: row.finding.place.code, keep=4, least=12),
@@ -75,18 +70,6 @@ def _columns() -> list[Column[FindingRow]]:
                lambda row: row.last, keep=3, right=True),
         Column("id", 12, lambda row: (row.finding.id, "text-muted"), lambda row: row.finding.id, keep=1),
     ]  # fmt: skip
-
-
-class Looking(Message):
-    """The user looks at a finding: other panels may follow."""
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__()
-        self.finding = finding
-
-
-class Explain(Looking):
-    """The user wants all that is known of a finding."""
 
 
 class Nothing(msgspec.Struct, frozen=True):
@@ -149,7 +132,7 @@ class FindingDetail(Panel[Finding | Nothing]):
         for number, fact in enumerate(data.evidence):
             out += self._labelled("" if number else "evidence", fact, width, "$text-muted")
         for number, other in enumerate(data.also):
-            out += self._labelled("" if number else "also", f"{where(other)}  {other.code}", width, "$text-muted")
+            out += self._labelled("" if number else "also", f"{place_text(other)}  {other.code}", width, "$text-muted")
         return out
 
     def title(self, data: Finding | Nothing) -> str:
@@ -223,7 +206,7 @@ class FindingsPanel(Vertical, Region):
         event.stop()
         detail, finding = self.query_one(FindingDetail), event.row.finding
         detail.draw(finding)
-        self.post_message(Looking(finding))
+        self.post_message(Looking(finding.place))
         if finding.id != self._explained:
             self._explained = finding.id
             detail.scroll_home(animate=False)

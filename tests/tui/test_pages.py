@@ -1,0 +1,148 @@
+"""The pages: graphs, functions, source, transfers, log. What they show was planted; their figures are the report's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from story import save
+from textual.widgets import Tree
+
+from tests.analysis.compiling import Compiling, shape
+from xlaprof import cli
+from xlaprof.tui.app import LiveApp
+from xlaprof.tui.widgets.table import SortedTable
+
+from .conftest import news, screen, tell_of_two_defects
+from .training import Training
+
+Follow = Callable[..., LiveApp]
+
+
+async def show(app: LiveApp, pilot: object, panel: str) -> str:
+    """The screen with a panel on it."""
+    app.action_panel(panel)
+    for _ in range(3):
+        await pilot.pause()  # type: ignore[attr-defined]
+    return screen(app)
+
+
+async def test_graphs_with_what_they_part_at(story: Training, follow: Follow) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(160, 45)) as pilot:
+        await news(app, pilot)
+        shown = await show(app, pilot, "graphs")
+        assert "Graphs  4 programs in 5.10 s" in shown
+        assert re.search(r"2 +1 +shape inp", shown)
+        tree = app.query_one("#graphs-tree", Tree)
+        labels = [str(node.label) for node in tree.root.children]
+        assert labels[0].startswith("1  train.py:31")
+        await pilot.press("down", "m", "down")
+        await pilot.pause()
+        shown = screen(app)
+        assert "Graph 3 beside graph 2" in shown
+        assert "- i64[5,128]" in shown
+        assert "+ i64[3,128]" in shown
+
+
+async def test_figures_of_graphs_and_transfers_are_the_reports(
+    story: Training, follow: Follow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(160, 45)) as pilot:
+        await news(app, pilot)
+        details = app._latest.details
+    assert cli.main(["report", "run.log", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    stats = {one["program"]: one for one in report["compilation"]["programs"]}
+    assert {one.program for one in details.graphs} == set(stats)
+    for one in details.graphs:
+        for field in ("ops", "inputs", "outputs", "compile_s", "lower_s", "backend_s", "runs", "busy_s", "cached"):
+            assert getattr(one, field) == stats[one.program][field], field
+    assert sum(one.count for one in details.transfers) == report["counters"]["TransferFromDeviceTime"]
+    assert sum(one.total_s for one in details.transfers) == pytest.approx(report["seconds"]["TransferFromDeviceTime"])
+
+
+async def test_transfers_by_line(story: Training, follow: Follow) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await news(app, pilot)
+        shown = await show(app, pilot, "transfers")
+        assert re.search(r"train.py:33 +print\(loss.item\(\)\) .* 30 +2.82 s", shown)
+
+
+async def test_the_source_has_costs_in_its_gutter(tmp_path: Path, story: Training, follow: Follow) -> None:
+    (tmp_path / "train.py").write_text("# a comment\n" * 30 + "    xlaprof.runtime.sync()\n\n    print(loss.item())\n")
+    story.leave()
+    story = Training(tmp_path / "run.log", file=str(tmp_path / "train.py"))
+    tell_of_two_defects(story)
+    story.leave()
+    app = follow(story)
+    async with app.run_test(size=(140, 40)) as pilot:
+        await news(app, pilot)
+        await show(app, pilot, "source")
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        shown = screen(app)
+        assert re.search(r"5.10 s compile +31 > +xlaprof.runtime.sync\(\)", shown)
+        assert re.search(r"2.82 s transfer wait +33 +print\(loss.item\(\)\)", shown)
+        assert re.search(r" 30 +# a comment", shown), "what costs nothing has no bar"
+
+
+async def test_functions_of_torch_compile_are_trees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follow: Follow
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    compiling = Compiling()
+    compiling.broke("0/0", 21, "the branch depends on the value of a tensor", hint="Use torch.where().", gb="GB0170")
+    compiling.compile("0/0", 400)
+    place = compiling.story.line(21, "print(x)", func="forward")
+    compiling.compile("1/0", 90, resumed=place)
+    compiling.recompile("1/1", shape(4, 5), ms=60, resumed=place)
+    save(compiling.story.events, tmp_path / "run.log")
+    app = follow()
+    async with app.run_test(size=(140, 40)) as pilot:
+        await news(app, pilot)
+        shown = await show(app, pilot, "functions")
+        assert "Functions  torch.compile: 3 graphs in 550 ms" in shown
+        assert "forward  train.py:10  3 graphs, 550 ms" in shown
+        assert "break at train.py:21: the branch depends on the value of a ten" in shown
+        assert "compiled again in step 0: shape of x: f32[4,3] → f32[5,3]" in shown
+        await pilot.press("down")
+        await pilot.pause()
+        shown = screen(app)
+        assert "Graph break GB0170" in shown
+        assert "Use torch.where()." in shown
+
+
+async def test_the_log_is_filtered(story: Training, follow: Follow) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await news(app, pilot)
+        shown = await show(app, pilot, "log")
+        assert "the last " in shown
+        await pilot.press("slash", *"compile")
+        await pilot.pause()
+        table = app._panels["log"].table()
+        assert isinstance(table, SortedTable)
+        assert table.shown == 4
+        await pilot.press("escape")
+        await pilot.pause()
+        assert table.shown > 100
+
+
+async def test_a_run_without_anything_has_pages_that_say_so(story: Training, follow: Follow) -> None:
+    app = follow(story)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await news(app, pilot)
+        assert "no program has been compiled on an xla device" in await show(app, pilot, "graphs")
+        assert "no function was compiled by torch.compile" in await show(app, pilot, "functions")
+        assert "nothing was read so far" in await show(app, pilot, "transfers")
+        assert "no line has a cost yet" in await show(app, pilot, "source")

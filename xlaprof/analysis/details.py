@@ -1,0 +1,279 @@
+"""The totals of a run in detail, for those who look into it: graphs and where they part, breaks, costs by line.
+
+As frozen structs, in bounded numbers. Lengths are seconds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from heapq import nlargest
+
+import msgspec
+
+from xlaprof.analysis.fold.fold import Fold
+from xlaprof.analysis.fold.torch_compile import BreakTally, Part
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.timeline.host import CAUSES
+from xlaprof.events import Change, Guard
+from xlaprof.text.quantities import plural, times
+
+GRAPHS = 2_000
+LINES = 500
+_DEEPEST = 40  # breaks behind one another
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """A compiled program, and how it parts from the closest one before it."""
+
+    program: int
+    ops: int
+    inputs: int
+    outputs: int
+    trigger: str
+    compile_s: float
+    lower_s: float
+    backend_s: float
+    cached: bool
+    runs: int
+    busy_s: float
+    step: int  # in which it was compiled; -1: before the first
+    at_s: float  # since the begin of the recording
+    place: Place  # the barrier or read that needed it
+    against: int = 0  # the program it was compared with; 0: none
+    common: int = 0  # operations recorded in common before they part
+    what: str = ""  # "shape" | "scalar" | ...: in what they differ
+    subject: str = ""
+    old: str = ""
+    new: str = ""
+    added: int = 0  # operations that came, and
+    removed: int = 0  # that went
+    places: tuple[tuple[str, Place], ...] = ()  # of the difference: what happened there, and the line
+
+
+class Again(msgspec.Struct, frozen=True):
+    """torch.compile, or JAX, compiled a function again."""
+
+    name: str
+    step: int
+    compile_s: float
+    place: Place  # the line that called
+    changes: tuple[tuple[str, str, str, str], ...]  # kind, subject, old, new
+
+
+class Break(msgspec.Struct, frozen=True):
+    """What cuts a function of torch.compile at a line, and what cuts the code that follows."""
+
+    place: Place
+    reason: str
+    explanation: str
+    hint: str
+    number: str  # "GB0059"
+    by_design: bool
+    count: int
+    vain_s: float  # tracing that it made useless
+    plain: bool  # what follows runs as plain Python
+    behind: tuple[Break, ...] = ()
+
+
+class Function(msgspec.Struct, frozen=True):
+    """A function of torch.compile, with what cuts it."""
+
+    name: str
+    place: Place
+    backend: str
+    graphs: int
+    compile_s: float
+    breaks: tuple[Break, ...] = ()
+    again: tuple[Again, ...] = ()
+
+
+class Transfer(msgspec.Struct, frozen=True):
+    """Values read from the device by one line."""
+
+    place: Place
+    operation: str
+    count: int
+    total_s: float
+    wait_s: float  # of total_s: for the device to compute them
+    bytes: int
+    steps: int  # with at least one
+
+
+class LineCost(msgspec.Struct, frozen=True):
+    """What one line of the program cost; ``items``: part, seconds, in words; the largest first."""
+
+    place: Place
+    seconds: float
+    items: tuple[tuple[str, float, str], ...]
+
+
+class Details(msgspec.Struct, frozen=True):
+    """All of it."""
+
+    graphs: tuple[Graph, ...] = ()  # in order of compilation
+    functions: tuple[Function, ...] = ()  # of torch.compile, the one that took longest to compile first
+    jax: tuple[Again, ...] = ()  # programs of JAX that were made again
+    transfers: tuple[Transfer, ...] = ()  # the longest first
+    lines: tuple[LineCost, ...] = ()  # the dearest first
+
+
+def details(run: Fold) -> Details:
+    """The details of a run, settled or not."""
+    return Details(
+        graphs=tuple(_graphs(run)),
+        functions=tuple(_functions(run)),
+        jax=tuple(_again_in_jax(run)),
+        transfers=tuple(_transfers(run)),
+        lines=tuple(_lines(run)),
+    )
+
+
+def _graphs(run: Fold) -> Iterator[Graph]:
+    begin = run.begin or 0
+    for record in run.compiles[:GRAPHS]:
+        graph = Graph(
+            program=record.program,
+            ops=record.ops,
+            inputs=record.inputs,
+            outputs=record.outputs,
+            trigger=record.trigger,
+            compile_s=record.dur / 1e9,
+            lower_s=record.lower / 1e9,
+            backend_s=record.backend / 1e9,
+            cached=record.cached,
+            runs=run.program_runs.get(record.program, 0),
+            busy_s=run.program_busy.get(record.program, 0) / 1e9,
+            step=record.step,
+            at_s=(record.t - begin) / 1e9,
+            place=run.names.place(record.stack),
+        )
+        yield _parted(graph, record.change, run) if record.change is not None else graph
+
+
+def _parted(graph: Graph, change: Change, run: Fold) -> Graph:
+    named = (
+        ("recorded at", change.stack),
+        ("the earlier graph has", change.expected),
+        ("made at", change.made),
+        ("decided at", change.condition),
+    )
+    return msgspec.structs.replace(
+        graph,
+        against=change.against,
+        common=change.position,
+        what=change.what,
+        subject=change.name or change.subject,
+        old=change.old,
+        new=change.new,
+        added=change.added,
+        removed=change.removed,
+        places=tuple((what, run.names.place(stack)) for what, stack in named if stack),
+    )
+
+
+def _functions(run: Fold) -> Iterator[Function]:
+    compiled = run.torch_compile
+    breaks = [(key[0], tally) for key, tally in compiled.breaks.items()]
+    again: dict[tuple[int, int], list[Again]] = defaultdict(list)
+    for record in compiled.recompiles:
+        event = record.event
+        place = run.names.place(event.stack)
+        guards = tuple(map(_guard, event.guards))
+        again[event.code, event.func].append(
+            Again(run.names.text(event.func), record.step, record.dur / 1e9, place, guards)
+        )
+    for (code, name), tally in sorted(compiled.functions.items(), key=lambda item: -item[1].dur)[:LINES]:
+        yield Function(
+            name=run.names.text(name),
+            place=run.names.place(code),
+            backend=run.names.text(tally.backend),
+            graphs=tally.versions,
+            compile_s=tally.dur / 1e9,
+            breaks=tuple(_behind(run, breaks, (code, name, 0), frozenset())),
+            again=tuple(again[code, name]),
+        )
+
+
+def _guard(guard: Guard) -> tuple[str, str, str, str]:
+    return guard.kind, guard.subject, guard.old, guard.new
+
+
+def _behind(run: Fold, breaks: list[tuple[int, BreakTally]], part: Part, passed: frozenset[int]) -> Iterator[Break]:
+    """The breaks of ``part``: the code that goes on behind the break at stack ``part[2]``; 0: of its beginning."""
+    for stack, tally in breaks:
+        if part not in tally.cut and part not in tally.plain:
+            continue
+        event = tally.event
+        deeper = stack not in passed and len(passed) < _DEEPEST
+        yield Break(
+            place=run.names.place(stack),
+            reason=event.reason,
+            explanation=event.explanation,
+            hint=event.hint,
+            number=event.gb,
+            by_design=event.by_design,
+            count=tally.count,
+            vain_s=tally.restarted / 1e9,
+            plain=part in tally.plain and part not in tally.cut,
+            behind=tuple(_behind(run, breaks, (*part[:2], stack), passed | {stack})) if deeper else (),
+        )
+
+
+def _again_in_jax(run: Fold) -> Iterator[Again]:
+    for record in run.jit.records[:GRAPHS]:
+        event = record.event
+        changes = tuple((change.kind, change.name, change.old, change.new) for change in event.changes)
+        place = run.names.place(event.stack)
+        yield Again(run.names.text(event.func), record.step, event.dur / 1e9, place, changes)
+
+
+def _transfers(run: Fold) -> Iterator[Transfer]:
+    for (stack, op), read in nlargest(LINES, run.reads.items(), key=lambda item: item[1].dur):
+        yield Transfer(
+            place=run.names.place(stack),
+            operation=run.names.text(op),
+            count=read.count,
+            total_s=read.dur / 1e9,
+            wait_s=read.wait / 1e9,
+            bytes=read.bytes,
+            steps=read.steps,
+        )
+
+
+def _lines(run: Fold) -> Iterator[LineCost]:
+    costs: dict[tuple[str, int], list[tuple[str, float, str]]] = defaultdict(list)
+    places: dict[tuple[str, int], Place] = {}
+    for stack, part, ns, text in _costs(run):
+        place = run.names.place(stack)
+        if place.file and place.line:
+            places.setdefault((place.file, place.line), place)
+            costs[place.file, place.line].append((part, ns / 1e9, text))
+    totals = {line: sum(seconds for _, seconds, _ in items) for line, items in costs.items()}
+    for line in nlargest(LINES, totals, key=totals.__getitem__):
+        yield LineCost(places[line], totals[line], tuple(sorted(costs[line], key=lambda item: -item[1])))
+
+
+def _costs(run: Fold) -> Iterator[tuple[int, str, int, str]]:
+    """Stack, part, ns and in words, of all that is counted by line."""
+    compiled: dict[int, list[int]] = defaultdict(list)
+    for record in run.compiles:
+        compiled[record.stack].append(record.dur)
+    for stack, durs in list(compiled.items()):
+        yield stack, "compile", sum(durs), f"compiled {times(len(durs))}"
+    for stack, call in run.torch_compile.calls.items():
+        yield stack, "compile", call.dur, f"torch.compile compiled {times(call.compiles)}"
+    for (stack, _), jitted in run.jit.functions.items():
+        yield stack, "compile", jitted.dur, f"JAX made {plural(jitted.programs, 'program')}"
+    for (stack, op), read in run.reads.items():
+        yield stack, "transfer wait", read.dur, f"{run.names.text(op) or 'read'} {times(read.count)}"
+    for (stack, op), fallback in run.fallbacks.items():
+        yield stack, "fallback", fallback.dur, f"{run.names.text(op)} on the CPU {times(fallback.count)}"
+    for (stack, cause), pause in run.pauses.items():
+        yield stack, CAUSES[cause], pause.total, f"{CAUSES[cause]} {times(pause.count)}"
+    for stack, site in run.sites.items():
+        handing = site.dispatch.total - sum(compiled[stack])  # a barrier takes as long as what it compiles, and more
+        if site.dispatch.count and handing > 0:
+            yield stack, "dispatch", handing, f"barrier, reached {times(site.visits)}"
+    for (stack, reason), broken in run.torch_compile.breaks.items():
+        yield stack, "graph break", broken.restarted, f"breaks the graph: {reason}"

@@ -1,0 +1,150 @@
+"""Functions of torch.compile as trees of graphs, breaks and recompilations, and programs that JAX made again."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.widget import Widget
+from textual.widgets import Tree
+from textual.widgets.tree import TreeNode
+
+from xlaprof.analysis.details import Again, Break, Details, Function
+from xlaprof.analysis.model import Report
+from xlaprof.text.cells import shorten
+from xlaprof.text.quantities import duration, plural, times
+from xlaprof.text.safe import for_screen
+from xlaprof.text.strings import printable
+from xlaprof.tui.snapshot import Snapshot
+from xlaprof.tui.widgets.looking import Looking, place_text
+from xlaprof.tui.widgets.panel import Line, Panel, Region, heading, line, quiet
+
+_LONGEST = 140  # cells of a label
+Node = Function | Break | Again
+
+
+class FunctionsPanel(Container, Region):
+    """The tree; beside it, or below, what is known of the selected one."""
+
+    TITLE = "Functions"
+    HELP = "of torch.compile: graphs, what breaks them, why they were compiled again; and of JAX"
+    ORDER = 8
+    PLACE = "page"
+
+    _shown: object = None
+
+    def compose(self) -> ComposeResult:
+        tree: Tree[Node] = Tree("functions", id="functions-tree")
+        tree.show_root = False
+        yield tree
+        yield FunctionDetail(id="function-detail")
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Take the functions of the run."""
+        details, report = snapshot.details, snapshot.report
+        if report is None or (details.functions, details.jax, report.jax) == self._shown:
+            return
+        self._shown = details.functions, details.jax, report.jax
+        tree = self.query_one(Tree)
+        at = tree.cursor_line
+        tree.clear()
+        self._plant(tree.root, details, report)
+        tree.border_title = heading("Functions", _note(report))
+        tree.root.expand()
+        if not tree.root.children:
+            self.query_one(FunctionDetail).draw(None)
+        tree.call_after_refresh(lambda: setattr(tree, "cursor_line", max(0, at)))
+
+    def _plant(self, root: TreeNode[Node], details: Details, report: Report) -> None:
+        for one in details.functions:
+            text = f"{one.name}  {place_text(one.place)}  {plural(one.graphs, 'graph')}, {duration(one.compile_s)}"
+            node = root.add(_label(text), data=one, expand=True)
+            self._add_breaks(node, one.breaks)
+            for again in one.again:
+                node.add_leaf(_label(f"compiled again in step {again.step:,}: {_change(again)}"), data=again)
+            node.allow_expand = bool(node.children)
+        for one_again in details.jax:
+            text = f"{one_again.name} (JAX)  made again in step {one_again.step:,}: {_change(one_again)}"
+            root.add_leaf(_label(text), data=one_again)
+
+    def _add_breaks(self, node: TreeNode[Node], breaks: Iterable[Break]) -> None:
+        for one in breaks:
+            kind = "then plain Python" if one.plain else "break by design" if one.by_design else "break"
+            child = node.add(_label(f"{kind} at {place_text(one.place)}: {one.reason}"), data=one, expand=True)
+            self._add_breaks(child, one.behind)
+            child.allow_expand = bool(child.children)
+
+    def stops(self) -> list[Widget]:
+        return [self.query_one(Tree), self.query_one(FunctionDetail)]
+
+    def on_tree_node_highlighted(self, event: Tree.NodeHighlighted[Node]) -> None:
+        event.stop()
+        if event.node.data is not None:
+            self.query_one(FunctionDetail).draw(event.node.data)
+            self.post_message(Looking(event.node.data.place))
+
+
+def _note(report: Report) -> str:
+    done, jax = report.torch_compile, report.jax
+    parts = [f"torch.compile: {plural(done.graphs, 'graph')} in {duration(done.total_s)}"] * bool(done.count)
+    parts += [f"JAX: {plural(jax.graphs, 'program')} in {duration(jax.total_s)}"] * bool(jax.count)
+    return "; ".join(parts)
+
+
+def _label(text: str) -> Text:
+    return Text(for_screen(shorten(text, _LONGEST)))
+
+
+def _change(again: Again) -> str:
+    if not again.changes:
+        return "why is not known"
+    kind, subject, old, new = again.changes[0]
+    return f"{kind} of {subject}: {old} → {new}" if subject else f"{kind}: {old} → {new}"
+
+
+class FunctionDetail(Panel[Node | None]):
+    """A function, a break or a recompilation, with its code."""
+
+    TITLE = "Function"
+
+    def title(self, data: Node | None) -> str:
+        if isinstance(data, Break):
+            return f"Graph break {data.number}".rstrip()
+        return "Compiled again" if isinstance(data, Again) else "Function"
+
+    def lines(self, data: Node | None, width: int) -> list[Line]:
+        if data is None:
+            return [quiet("no function was compiled by torch.compile, and no program made again by JAX")]
+        wide = max(8, width)
+        out = [line((shorten(f"{data.place.file}:{data.place.line}", width, keep_end=True), "$text-muted"))]
+        if data.place.code:
+            out += [line("  ", (shorten(data.place.code, width - 2), "bold")), line("")]
+        if isinstance(data, Break):
+            facts = [f"{times(data.count)}"]
+            if data.vain_s > 0:
+                facts.append(f"{duration(data.vain_s)} of tracing made useless")
+            if data.plain:
+                facts.append("what follows runs as plain Python")
+            paragraphs = [(data.reason, "bold"), (", ".join(facts), ""), (data.explanation, "$text-muted"),
+                          (data.hint, "$text-success")]  # fmt: skip
+        elif isinstance(data, Again):
+            paragraphs = [(f"in step {data.step:,}, {duration(data.compile_s)}", "")]
+            paragraphs += [
+                (f"{kind} of {subject or 'it'}: {old} → {new}", "") for kind, subject, old, new in data.changes
+            ]
+        else:
+            paragraphs = [
+                (data.name, "bold"),
+                (f"{plural(data.graphs, 'graph')} by {data.backend or 'an unknown backend'}", ""),
+                (f"{duration(data.compile_s)} of compiling", ""),
+                (f"compiled again {times(len(data.again))}" if data.again else "", "$text-warning"),
+            ]
+        for text, style in paragraphs:
+            out += [line((part, style)) for part in textwrap.wrap(printable(text), wide)]
+        return out
+
+
+PANEL = FunctionsPanel

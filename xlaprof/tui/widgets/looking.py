@@ -1,0 +1,29 @@
+"""What panels say to the application."""
+
+from __future__ import annotations
+
+from textual.message import Message
+
+from xlaprof.analysis.model import Finding, Place
+from xlaprof.text.cells import shorten_place
+
+
+class Looking(Message):
+    """The user looks at a line of code, which ``o`` opens."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self.place = place
+
+
+class Explain(Message):
+    """The user wants all that is known of a finding."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__()
+        self.finding = finding
+
+
+def place_text(place: Place, width: int = 1000) -> str:
+    """A line of code: "train.py:24"; "" where it is not known."""
+    return shorten_place(place.file, place.line, width)
