@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from xlaprof.analysis.model import Report
@@ -16,7 +16,7 @@ from xlaprof.log import LogError, Reader
 from xlaprof.sources import files
 from xlaprof.text.output import progress
 from xlaprof.text.quantities import duration, plural
-from xlaprof.text.safe import for_html, for_terminal
+from xlaprof.text.safe import for_terminal
 from xlaprof.text.strings import file_line, printable
 
 _LONG = 8_000_000  # bytes: some hundred thousand events
@@ -58,7 +58,9 @@ class RunReport(Report, frozen=True):
         return "\n".join(line.rstrip() for line in for_terminal(page.get()).split("\n"))
 
     def _repr_html_(self) -> str:
-        return f'<pre style="line-height: 1.2">{for_html(str(self))}</pre>'
+        from xlaprof.pages.notebook import notebook
+
+        return notebook(self)
 
 
 def report(path: str | os.PathLike[str], *, since_step: int | None = None) -> RunReport:
@@ -97,16 +99,31 @@ def fold(path: str, since_step: int | None = None) -> tuple[Run, tuple[str, ...]
     return run, reader.notes
 
 
-def with_progress(events: Reader, path: str | os.PathLike[str]) -> Iterator[AnyEvent]:
-    """``events`` of the recording at ``path``; of a large one a person at standard error sees how many were read."""
-    return _counted(events) if sys.stderr.isatty() and os.path.getsize(path) > _LARGE else iter(events)
+def with_progress(events: Reader, path: str | os.PathLike[str], what: str = "") -> Iterator[AnyEvent]:
+    """``events`` of the recording at ``path``; of a large one a person at standard error sees how many were read.
+
+    ``what``: what they are read for, where they are read more than once.
+    """
+    if not sys.stderr.isatty() or os.path.getsize(path) <= _LARGE:
+        return iter(events)
+    return _counted(events, f"{what}: " if what else "")
 
 
-def _counted(events: Reader) -> Iterator[AnyEvent]:
+def reading(path: str) -> Callable[[str], tuple[Reader, Iterator[AnyEvent]]]:
+    """Opens the recording at ``path`` for each reading, which is shown as :func:`with_progress` does."""
+
+    def read(what: str) -> tuple[Reader, Iterator[AnyEvent]]:
+        reader = files.read(path)
+        return reader, with_progress(reader, path, what)
+
+    return read
+
+
+def _counted(events: Reader, what: str) -> Iterator[AnyEvent]:
     shown = time.monotonic()
     for count, event in enumerate(events, 1):
         yield event
         if count % 8192 == 0 and time.monotonic() - shown > _SHOW_EVERY_S:
             shown = time.monotonic()
-            progress(f"read {count:,} events")
+            progress(f"{what}read {count:,} events")
     progress("")

@@ -110,7 +110,7 @@ def test_another_log_is_another_run_of_the_same_directory(log: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("args", "hint"),
     [
-        (["--to", "nonsense", "-o", "out"], "unknown format 'nonsense': --to takes tensorboard"),
+        (["--to", "nonsense", "-o", "out"], "unknown format 'nonsense': --to takes html, tensorboard"),
         (["--to", "tensorboard"], "-o/--out"),
     ],
 )

@@ -26,4 +26,4 @@ def test_its_test_passes(tmp_path: Path) -> None:
 def test_the_help_lists_it(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["export", "--help"])
-    assert "the format: jsonl, tensorboard" in capsys.readouterr().out
+    assert "the format: html, jsonl, tensorboard" in capsys.readouterr().out

@@ -71,6 +71,15 @@ def _export(log: str, other: str) -> Outcome:
         shutil.rmtree(out, ignore_errors=True)
 
 
+def _page(log: str, other: str) -> Outcome:
+    out = Path(f"{log}.html")
+    try:
+        outcome = _run("report", log, "--html", str(out))
+        return Outcome(outcome.code, outcome.output + (out.read_text("ascii") if out.exists() else ""))
+    finally:
+        out.unlink(missing_ok=True)
+
+
 def _object(log: str, other: str) -> Outcome:
     try:
         report = xlaprof.report(log)
@@ -128,6 +137,7 @@ def _read(log: str, other: str) -> Outcome:
 DOORS: dict[str, Callable[[str, str], Outcome]] = {
     "read": _read,
     "report": _verb("report", "{log}"),
+    "page": _page,
     "report --top 1000": _verb("report", "{log}", "--top", "1000", "--fail-on", "low"),
     "report --since-step": _verb("report", "{log}", "--since-step", "2", "--json"),
     "report --json": _verb("report", "{log}", "--json"),

@@ -12,10 +12,14 @@ several ranks or segments add up: ``run.merge(other)`` or ``run + other``.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Self
+
+from xlaprof.events import AnyEvent, Event
 
 from .fold.fold import Fold
 from .model import Report
 from .summary import summarize
+from .timeline.kept import KeptWindow
 
 
 class Run(Fold):
@@ -24,3 +28,22 @@ class Run(Fold):
     def report(self, path: str = "", notes: Iterable[str] = (), top: int | None = None) -> Report:
         """The report so far; feeding may go on afterwards. ``top``: the most findings to report."""
         return summarize(self.settled(), path, tuple(notes), top)
+
+
+class KeptRun(Run):
+    """A run that also keeps its steps and gaps, for those who draw them (:mod:`~xlaprof.analysis.timeline.kept`)."""
+
+    window_type = KeptWindow
+    window: KeptWindow
+
+    def feed_all(self, events: Iterable[AnyEvent | Event]) -> Self:
+        """One by one: columns keep no single step."""
+        for event in events:
+            self.feed(event)
+        return self
+
+    def history(self) -> KeptWindow:
+        """A twin of the window in which nothing is pending."""
+        twin = self.window.copy()
+        twin.settle(final=True)
+        return twin

@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from xlaprof.analysis.accounts import accounts
 from xlaprof.analysis.findings import find
 from xlaprof.analysis.model import Activity, Gap, IdleStat, Report, RunInfo, ScopeStat, StepStats, TimeSplit
-from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.places import culprit, short
+from xlaprof.analysis.places import short
 
 from .evidence.compilation import compilation
 from .evidence.compiled_functions import compiled_functions
 from .evidence.facts import Facts
-from .evidence.idle_time import by_cause, label
+from .evidence.idle_time import by_cause, label, place_of
 from .fold import xla_metrics
 from .fold.fold import Fold
 from .fold.tallies import StepTally
@@ -158,17 +157,12 @@ def _idle(run: Fold) -> IdleStat:
 
 
 def _gap(run: Fold, gap: LongGap) -> Gap:
-    place = NOWHERE
-    if gap.hole != (0, 0):
-        place = culprit(*run.names.bracket(*gap.hole))
-    elif gap.stack:
-        place = run.names.place(gap.stack)
     return Gap(
         start_s=(gap.start - (run.begin or 0)) / 1e9,
         dur_s=gap.dur / 1e9,
         step=gap.step,
         blame=_named(run, gap.parts),
-        place=place,
+        place=place_of(gap, run),
     )
 
 

@@ -1,11 +1,13 @@
-"""Write a recording in the format of another tool, for TensorBoard and XProf.
+"""Write a recording in the format of another tool, for TensorBoard and XProf, or for a browser.
 
   xlaprof export run.log --to tensorboard -o logdir
   tensorboard --logdir logdir --host 127.0.0.1
+  xlaprof export run.log --to html -o report.html
 
 tensorboard  a profile for XProf's Profile tab (executions, steps, host scopes and activities with their lines, idle
              gaps) and a curve for each figure of a step. It is a new run in the log directory, named after the log and
              the time at which the recording began.
+html         the page of xlaprof report --html: one file for a browser, which loads nothing.
 """
 
 from __future__ import annotations
@@ -27,13 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from contextlib import closing
+
     import msgspec
 
     from xlaprof.export import formats
     from xlaprof.export.written import Job
     from xlaprof.pages.json import text
-    from xlaprof.reports import with_progress
-    from xlaprof.sources import files
+    from xlaprof.reports import reading
     from xlaprof.text.output import say, write, write_json
     from xlaprof.text.quantities import plural
     from xlaprof.text.strings import printable
@@ -42,8 +45,10 @@ def run(args: argparse.Namespace) -> int:
     if args.to not in known:
         raise UserError(f"unknown format '{args.to}': --to takes {', '.join(known)}")
     export = formats.load(args.to)
-    source = files.read(args.log)
-    written = export(Job(source=args.log, events=with_progress(source, args.log), out=args.out, force=args.force))
+    read = reading(str(args.log))
+    source, events = read("reading")
+    with closing(source):
+        written = export(Job(source=args.log, events=events, out=args.out, force=args.force, read=read))
     written = msgspec.structs.replace(written, notes=(*source.notes, *written.notes))
     if args.json:
         write_json(text(msgspec.to_builtins(written)))

@@ -3,26 +3,30 @@
     xlaprof report run.log
     xlaprof report run.log --since-step 10 --top 5
     xlaprof report run.log --json | jq .findings
+    xlaprof report run.log --html report.html
 
 Everything recorded counts, unless --since-step leaves out what came before that step, such as warm-up. --fail-on makes
 the exit code 1 when there is a finding of at least that severity, for CI, and 2 when there is none but the recording
-says that events were dropped.
+says that events were dropped. --html writes all of it, with timeline, steps and graphs, to one
+file for a browser, which loads nothing: attach it to a ticket.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from functools import partial
 
 from msgspec.structs import replace
 
-from xlaprof.analysis.model import SEVERITIES
+from xlaprof.analysis.model import SEVERITIES, Report
 from xlaprof.collection import no_collection
 from xlaprof.commands._loading import natural
 from xlaprof.errors import UserError
-from xlaprof.reports import fold
+from xlaprof.reports import fold, reading
 from xlaprof.text.output import write_json
-from xlaprof.text.quantities import plural
+from xlaprof.text.quantities import plural, size_text
+from xlaprof.text.strings import printable
 
 FOUND = 1  # exit code under --fail-on
 _PAGE = 10  # findings on the page without --top
@@ -30,7 +34,10 @@ _PAGE = 10  # findings on the page without --top
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("log", help="a recording: run.log")
-    parser.add_argument("--json", action="store_true", help="print JSON (docs/report-json.md)")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON (docs/report-json.md)")
+    form.add_argument("--html", metavar="FILE", help="write a page for a browser to FILE (docs/html-report.md)")
+    parser.add_argument("--force", action="store_true", help="with --html: replace a file that is no such page")
     parser.add_argument("--top", type=natural, metavar="N", help="show at most N findings (default: 10; all in JSON)")
     parser.add_argument("--since-step", type=natural, metavar="N", help="leave out everything before step N")
     parser.add_argument(
@@ -43,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @no_collection()
 def run(args: argparse.Namespace) -> int:
+    if args.html is not None:
+        return _verdict(_write_page(args), args)
     folded, notes = fold(args.log, args.since_step)
     report = folded.report(args.log, notes)
     most = args.top if args.top is not None or args.json else _PAGE
@@ -57,6 +66,23 @@ def run(args: argparse.Namespace) -> int:
         from xlaprof.pages.terminal import render
 
         show_page(partial(render, shown, hidden=hidden, since_step=args.since_step))
+    return _verdict(report, args)
+
+
+def _write_page(args: argparse.Namespace) -> Report:
+    from xlaprof.pages.html.write import write as write_page
+    from xlaprof.text.output import write
+
+    if args.top is not None:
+        raise UserError(f"--top {args.top} is for what is printed: the page of --html has all findings")
+    since: int | None = args.since_step
+    report = write_page(args.log, args.html, reading(args.log), since_step=since, force=args.force).report
+    found = plural(len(report.findings), "finding")
+    write(f"wrote {printable(args.html)} ({size_text(os.path.getsize(args.html))}): {found}\n")
+    return report
+
+
+def _verdict(report: Report, args: argparse.Namespace) -> int:
     if args.fail_on is not None:
         counted = SEVERITIES[: SEVERITIES.index(args.fail_on) + 1]
         if any(finding.severity in counted for finding in report.findings):

@@ -210,7 +210,9 @@ class Timeline:
         """All steps by start; without ``StepTrace`` in the program those that the analysis ``inferred``."""
         if self._steps:
             return sorted(self._steps, key=lambda s: (s.start, -s.end))
-        return [StepSpan(INFERRED, i, start, end, tid=0) for i, (start, end) in enumerate(inferred)]
+        # the first may begin with the recording, before the first event
+        begun = ((max(start, self.base), end) for start, end in inferred)
+        return [StepSpan(INFERRED, i, start, end, tid=0) for i, (start, end) in enumerate(begun)]
 
     def devices(self) -> list[int]:
         """Numbers of the devices that ran anything."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
 
 from xlaprof.events import Event
+from xlaprof.log import Reader
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -17,6 +18,8 @@ class Job(msgspec.Struct, frozen=True):
     events: Iterable[Event]
     out: Path
     force: bool = False
+    #: opens the recording for another reading; the argument says what for
+    read: Callable[[str], tuple[Reader, Iterable[Event]]] | None = None
 
 
 class Written(msgspec.Struct, frozen=True):

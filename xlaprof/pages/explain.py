@@ -14,15 +14,11 @@ from xlaprof.analysis.occurrences import Occurrence, Occurrences
 from xlaprof.analysis.places import called
 from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title, where
 from xlaprof.pages.source import Source
+from xlaprof.pages.words import worth
 from xlaprof.text.cells import bar, shorten, sparkline
 from xlaprof.text.quantities import duration, percent, times
 from xlaprof.text.strings import printable
 
-MEANING = {
-    "high": "measured, or read from the recording",
-    "medium": "the most probable of several explanations of the recording",
-    "low": "a hint: the recording fits it, and would fit something else",
-}
 _VALUES = 12  # rows of a histogram
 _SHOWN = 6  # occurrences
 
@@ -45,7 +41,7 @@ def render(
     parts.append(paragraph("Cause: ", finding.cause, width))
     parts += parts_of(finding, width)
     parts.append(paragraph("Fix: ", finding.advice, width, "bold green"))
-    parts += list(_worth(finding, report, width))
+    parts += [paragraph(label, text, width) for label, text in worth(finding, report)]
     if finding.remedy:
         parts += [
             title("Code that does it", width),
@@ -95,32 +91,6 @@ def _code(mine: Source, width: int) -> Iterator[Text]:
         shown.append(f"{line.line:>{digits}} | ", "dim")
         shown.append(shorten(line.code.expandtabs(4), max(8, width - shown.cell_len)), "bold" if line.marked else "")
         yield shown
-
-
-def _worth(finding: Finding, report: Report, width: int) -> Iterator[Text]:
-    rhythm = f", {finding.rhythm}" if finding.rhythm and finding.rhythm != times(finding.count) else ""
-    yield paragraph("Happened: ", f"{times(finding.count)}{rhythm}.", width)
-    steps = sum(stat.count for stat in report.steps)
-    if finding.cost_s > 0:
-        yield paragraph("Costs: ", f"{_amount(finding.cost_s, finding.cost_per_step_s, steps)}.", width)
-    last = finding.gain_last_s
-    if finding.gain_s > 0 or last:
-        gain = _amount(finding.gain_s, finding.gain_per_step_s, steps)
-        share = finding.gain_s / report.run.wall_s if report.run.wall_s > 0 else 0.0
-        of = f", {percent(share)} of the recording" if 0.005 <= share <= 1 else ""
-        yield paragraph("Gain if fixed: ", f"{gain}{of} (predicted from what host and device waited for).", width)
-        if last is not None:
-            yield paragraph("", f"With all else fixed first: {duration(last)}; findings may hide one another.", width)
-    meaning = MEANING.get(finding.confidence, "")
-    yield paragraph("Confidence: ", f"{finding.confidence} ({meaning}).", width)
-    if finding.change is not None:
-        change = f"{finding.change.what}, from {finding.change.old} to {finding.change.new}."
-        yield paragraph("Changed: ", change, width)
-
-
-def _amount(total: float, per_step: float, steps: int) -> str:
-    each = f", {duration(per_step)} per step" if steps > 1 and per_step > 0 else ""
-    return f"{duration(total)}{each}"
 
 
 def _buckets(finding: Finding, width: int) -> RenderableType:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -17,7 +16,6 @@ from xlaprof.analysis.model import (
     CompiledFunctions,
     Finding,
     IdleStat,
-    Prediction,
     Report,
     RunInfo,
     ScopeStat,
@@ -25,6 +23,7 @@ from xlaprof.analysis.model import (
 )
 from xlaprof.analysis.outcome import without_findings
 from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title, under, where
+from xlaprof.pages.words import facts, gain, per_step, prediction, spaced, warnings
 from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import mean_parts
 from xlaprof.text.quantities import duration, percent, plural
@@ -78,35 +77,11 @@ def _header(run: RunInfo, width: int) -> Text:
     line = Text.assemble(("xlaprof", "bold green"), "  ", (shorten(run.path or "a recording", width - 9), "bold"))
     if run.argv:
         line.append(f"\n{shorten(' '.join(run.argv), width)}")
-    facts = []
-    if run.platform:
-        many = f" x {run.device_count}" if run.device_count > 1 else ""
-        kind = f" ({printable(run.device_kind)})" if run.device_kind.lower() not in ("", run.platform.lower()) else ""
-        facts.append(f"{printable(run.platform)}{kind}{many}")
-    if run.world > 1:
-        facts.append(f"rank {run.rank} of {run.world}")
-    if run.host:
-        facts.append(printable(run.host))
-    if run.started_unix_s > 0:
-        facts.append(datetime.fromtimestamp(run.started_unix_s).strftime("%Y-%m-%d %H:%M"))
-    facts.append(f"{duration(run.wall_s)} recorded")
-    versions = [f"{name} {printable(run.versions[name])}" for name in ("torch", "jax") if name in run.versions]
     line.append("\n")
-    line.append("\n".join(_wrap([*facts, *versions], width)), "dim")
-    for warning in _warnings(run):
+    line.append("\n".join(_wrap(facts(run), width)), "dim")
+    for warning in warnings(run):
         line.append(f"\n! {warning}", "yellow")
     return line
-
-
-def _warnings(run: RunInfo) -> Iterator[str]:
-    if run.error:
-        yield f"the program ended with {printable(run.error)}"
-    elif not run.finished:
-        yield "no end of the recording: the program still runs, or was killed"
-    for why, count in run.dropped.items():
-        yield f"{plural(count, 'event')} missing ({printable(why)})"
-    for note in run.notes:
-        yield printable(note)
 
 
 def _wrap(words: Iterable[str], width: int) -> list[str]:
@@ -252,7 +227,7 @@ def _findings(report: Report, width: int, hidden: int, since: list[str]) -> Iter
     if hidden:
         yield Text(f"\n{hidden} more not shown (--top {count} shows all)", "dim")
     if report.predicted is not None and report.predicted.gain_s >= _WORTH_SAYING * report.run.wall_s:
-        yield Text(f"\n{_predicted(report.predicted)}", "green")
+        yield Text(f"\n{prediction(report.predicted)}", "green")
     yield from _accounts(report, width)
 
 
@@ -265,13 +240,6 @@ def _accounts(report: Report, width: int) -> Iterator[RenderableType]:
         yield paragraph("", one.text, width, indent="")
 
 
-def _predicted(predicted: Prediction) -> str:
-    before, after = duration(predicted.step_s), duration(predicted.fixed_step_s)
-    step = f", a step {after} instead of {before}" if after != before else ""
-    wall = duration(predicted.wall_s + predicted.gain_s)
-    return f"With all of this fixed the run takes {duration(predicted.wall_s)} instead of {wall}{step}."
-
-
 def _finding(number: int, finding: Finding, width: int, stepped: bool) -> Iterator[RenderableType]:
     head = Text(f"{number:>2} ", "bold")
     head.append(finding.kind, SEVERITY_STYLE[finding.severity])
@@ -279,12 +247,12 @@ def _finding(number: int, finding: Finding, width: int, stepped: bool) -> Iterat
     if finding.confidence != "high":
         head.append(f"  {finding.confidence} confidence", "yellow")
     cost = f"costs {duration(finding.cost_s)}" if finding.cost_s > 0 else ""
-    right = _spaced(f"{finding.count:,} x", cost, _per_step(finding.cost_per_step_s) * stepped)
+    right = spaced(f"{finding.count:,} x", cost, per_step(finding.cost_per_step_s) * stepped)
     if finding.operation:
         room = width - head.cell_len - len(right) - 4
         head.append(f"  {shorten(finding.operation, min(32, max(12, room)))}", "dim")
     yield from _beside(head, Text(right, "bold"), width)
-    right = _spaced(printable(finding.rhythm), _gain(finding, stepped))
+    right = spaced(printable(finding.rhythm), gain(finding, stepped))
     beside = width - len(right) - 2 >= 38
     yield from _beside(where(finding.place, width - len(right) - 2 if beside else width), Text(right, "green"), width)
     code = Text.assemble(("   | ", "dim"), (shorten(finding.place.code, width - 5 - len(finding.id) - 2), "bold"))
@@ -293,25 +261,6 @@ def _finding(number: int, finding: Finding, width: int, stepped: bool) -> Iterat
     yield paragraph("", finding.cause, width)
     yield from parts_of(finding, width)
     yield paragraph("Fix: ", finding.advice, width, "bold green")
-
-
-def _gain(finding: Finding, stepped: bool) -> str:
-    """The gain alone, or from that to the gain with all else fixed: two defects may hide each other."""
-    last = finding.gain_s if finding.gain_last_s is None else finding.gain_last_s
-    least, most = sorted((finding.gain_s, last))
-    if most <= 0:
-        return ""
-    if least == most:
-        return _spaced(f"gain {duration(finding.gain_s)}", _per_step(finding.gain_per_step_s) * stepped)
-    return f"gain {duration(least)} to {duration(most)}" if least > 0 else f"gain up to {duration(most)}"
-
-
-def _spaced(*parts: str) -> str:
-    return "   ".join(filter(None, parts))
-
-
-def _per_step(value: float) -> str:
-    return f"{duration(value)}/step" if value > 0 else ""
 
 
 def _beside(left: Text, right: Text, width: int) -> Iterator[Text]:

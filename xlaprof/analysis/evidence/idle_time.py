@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from xlaprof.analysis.fold.fold import Fold
-from xlaprof.analysis.names import Names
-from xlaprof.analysis.places import short, span
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.names import NOWHERE, Names
+from xlaprof.analysis.places import culprit, short, span
 from xlaprof.analysis.timeline import host
-from xlaprof.analysis.timeline.idle import Cause, Seen
+from xlaprof.analysis.timeline.idle import Cause, LongGap, Seen
 
 
 def by_cause(run: Fold) -> dict[Cause, int]:
@@ -44,3 +45,13 @@ def label(cause: Cause, names: Names) -> str:
     if cause >= host.SCOPE:
         return f"scope {names.text(cause - host.SCOPE)}"
     return host.CAUSES[cause]
+
+
+def place_of(gap: LongGap, run: Fold) -> Place:
+    """The line to show for a gap: that of its main cause, of a scope the line that entered it."""
+    if gap.hole != (0, 0):
+        return culprit(*run.names.bracket(*gap.hole))
+    cause = gap.parts[0][0] if gap.parts else host.OTHER
+    scope = run.scopes.get(cause - host.SCOPE) if isinstance(cause, int) else None
+    stack = gap.stack or (scope.stack if scope is not None else 0)
+    return run.names.place(stack) if stack else NOWHERE

@@ -26,6 +26,8 @@ class Recording:
     Fields without an underscore decide how the next event is counted, one by one and in columns.
     """
 
+    window_type: type[Window] = Window  # what settles the past, of some runs also for those who draw it
+
     def __init__(self) -> None:
         self.header: Header | None = None
         self.device: Device | None = None
@@ -44,7 +46,7 @@ class Recording:
         self.names = Names()
         self.begin: int | None = None  # first moment of the recording
         self.last = 0  # last moment
-        self.window = Window()
+        self.window = self.window_type()
         self.now = ("starting", 0)  # state, and since which moment
         self.compiling: tuple[int, Place] | None = None  # since when, for which line, while a compilation lasts
         self.step_num = -1

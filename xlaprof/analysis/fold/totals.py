@@ -461,7 +461,7 @@ class Totals(ReadsAndFallbacks):
         self.executed.add(event.executions, event.busy)
         self.graph_cut = self.graph_cut or bool(event.barriers or event.executions)
         parts = {host.FALLBACK: fallbacks, host.TRANSFER: reads, host.TRACING: event.tracing, host.SCOPE: scopes}
-        self.window.add_digest(name, event.dur, event.busy, parts, first=tally.count == 1)
+        self.window.add_digest(name, event.num, start, event.dur, event.busy, parts, first=tally.count == 1)
         self.window.steps_end = max(self.window.steps_end, end)
         self.window.add_execution(0, start, end, event.busy)
         self._close(tally, event)

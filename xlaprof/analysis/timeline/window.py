@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from operator import itemgetter
+from typing import Self
 
 import msgspec
 
@@ -131,9 +132,10 @@ class Window:
         if len(self.host) + len(self.open_steps) >= self.settle_when:
             self.settle()
 
-    def add_digest(self, name: int, total: int, busy: int, parts: dict[int, int], first: bool) -> None:
+    def add_digest(
+        self, name: int, num: int, start: int, total: int, busy: int, parts: dict[int, int], first: bool
+    ) -> None:
         """A step known as a digest. Its parts are sums that may overlap: each gets at most the time still left."""
-        self.next_ordinal += 1
         self.schedule.digest_ns += total
         by_cause = [0] * CAUSES
         left = total
@@ -141,7 +143,13 @@ class Window:
             by_cause[cause] = min(ns, left)
             left -= by_cause[cause]
         by_cause[OTHER] = left
-        self.split(name, first).add(1, total, busy, by_cause)
+        split = Split(1, total, busy, by_cause)
+        self.split(name, first).merge(split)
+        self.passed(name, num, self.next_ordinal, start, split)
+        self.next_ordinal += 1
+
+    def passed(self, name: int, num: int, ordinal: int, start: int, split: Split) -> None:
+        """Told of each step whose time is known, one by one, for those who keep steps."""
 
     def has_room_for(self, holes: int) -> bool:
         """Whether this many more holes are kept."""
@@ -203,9 +211,9 @@ class Window:
         held = max((len(timeline.pending) for timeline in self.devices.values()), default=0)
         self.settle_when = _SETTLE_AT + held + len(self.host)
 
-    def copy(self) -> Window:
+    def copy(self) -> Self:
         """A twin that can be settled without touching this one."""
-        twin = Window()
+        twin = type(self)()
         for name, held in vars(self).items():
             setattr(twin, name, copied(held))
         return twin
@@ -251,16 +259,16 @@ class Window:
     def _count(self, steps: list[_Step], segments: list[Segment], busy: list[tuple[int, int]]) -> None:
         starts = [segment[0] for segment in segments]
         begins = [stretch[0] for stretch in busy]
-        for start, end, _, ordinal, name, first, traced in steps:
-            split = self.split(name, first)
-            split.steps += 1
-            split.total += end - start
-            split.busy += _overlap(busy, begins, start, end)
+        for step in steps:
+            start, end, num, ordinal, name, first, traced = step
+            split = Split(1, end - start, _overlap(busy, begins, start, end))
             blank = end - start - self.take_carried(ordinal, split)
             blank -= split.add_segments(within(segments, starts, start, end))
             traced = min(traced, blank)
             split.parts[TRACING] += traced
             split.parts[OTHER] += blank - traced
+            self.split(name, first).merge(split)
+            self.passed(name, num, ordinal, start, split)
 
     def take_carried(self, ordinal: int, split: Split) -> int:
         """Count the settled part of a step that is over now; returns its ns."""

@@ -1,0 +1,124 @@
+"""What a window settles, kept over the whole run for those who draw it: steps with their parts, gaps with their blame.
+
+In bounded memory: neighbouring steps become one row when there are too many, short gaps become sums.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Self
+
+import msgspec
+
+from xlaprof.analysis.sums import copied
+
+from .idle import LONGEST, Cause, IdleBlame, LongGap
+from .spans import Spans
+from .window import CAUSES, Split, Window
+
+ROWS = 4_096  # of the steps of one name
+NAMES = 8  # of steps: further ones are not kept
+GAPS = 60_000
+
+
+class StepRow(msgspec.Struct):
+    """Some steps that follow each other; most often one. Nanoseconds."""
+
+    start: int
+    first: int  # number of the first step, and
+    last: int  # of the last
+    steps: int = 0
+    total: int = 0
+    most: int = 0  # the longest
+    busy: int = 0  # summed over the devices
+    parts: list[int] = msgspec.field(default_factory=lambda: [0] * CAUSES)
+
+    def add(self, other: StepRow) -> None:
+        """Add steps that came later, or earlier."""
+        if other.start < self.start:
+            self.start, self.first = other.start, other.first
+        else:
+            self.last = other.last
+        self.steps += other.steps
+        self.total += other.total
+        self.most = max(self.most, other.most)
+        self.busy += other.busy
+        self.parts = [a + b for a, b in zip(self.parts, other.parts, strict=True)]
+
+
+class StepRows:
+    """The steps of one name but the first, as rows of as many steps each as make at most :data:`ROWS`."""
+
+    def __init__(self, most: int = ROWS) -> None:
+        self.first: StepRow | None = None  # it compiles
+        self._most = most
+        self._rows: dict[int, StepRow] = {}  # by ordinal >> shift
+        self._shift = 0
+
+    def copy(self) -> Self:
+        twin = type(self)()
+        for name, held in vars(self).items():
+            setattr(twin, name, copied(held))
+        return twin
+
+    def add(self, ordinal: int, row: StepRow) -> None:
+        """Add a step: the one with this ordinal among all steps of the run."""
+        if self.first is None or row.start < self.first.start:
+            self.first, later = row, self.first
+            if later is None:
+                return
+            row = later
+        self._put(ordinal >> self._shift, row)
+        while len(self._rows) > self._most:
+            self._shift += 1
+            held, self._rows = self._rows, {}
+            for number, one in held.items():
+                self._put(number >> 1, one)
+
+    def _put(self, number: int, row: StepRow) -> None:
+        here = self._rows.get(number)
+        if here is None:
+            self._rows[number] = row
+        else:
+            here.add(row)
+
+    def __iter__(self) -> Iterator[StepRow]:
+        """In order of time, without the first step."""
+        return iter(sorted(self._rows.values(), key=lambda row: row.start))
+
+
+class EveryGap(IdleBlame):
+    """Keeps every gap with its blame, beside the longest ones. ``spans`` has one row; details are :class:`LongGap`."""
+
+    spans: Spans[int, Cause] = msgspec.field(default_factory=lambda: Spans(GAPS))
+
+    @property
+    def shortest(self) -> int:
+        return -1
+
+    def _keep(self, gap: LongGap) -> None:
+        self.spans.add(0, gap.start, gap.start + gap.dur, gap.parts[0][0], gap)
+        if len(self.longest) < LONGEST:
+            heapq.heappush(self.longest, (gap.dur, self.serial, gap))
+        elif gap.dur > self.longest[0][0]:
+            heapq.heapreplace(self.longest, (gap.dur, self.serial, gap))
+        self.serial += 1
+
+
+class KeptWindow(Window):
+    """A window that keeps what it settles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle: EveryGap = EveryGap()
+        self.steps: dict[int, StepRows] = {}  # by name
+
+    def passed(self, name: int, num: int, ordinal: int, start: int, split: Split) -> None:
+        rows = self.steps.get(name)
+        if rows is None:
+            if len(self.steps) >= NAMES:
+                return
+            rows = self.steps[name] = StepRows()
+        parts = split.parts.copy()
+        rows.add(ordinal, StepRow(start, num, num, 1, split.total, split.total, split.busy, parts))

@@ -1,0 +1,61 @@
+"""What the page is made of, read from a recording: its analysis, what is drawn of it, when each finding happened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from typing import NamedTuple
+
+from xlaprof.analysis.model import Report
+from xlaprof.analysis.occurrences import Occurrences, occurrences
+from xlaprof.analysis.run import KeptRun
+from xlaprof.analysis.timeline.kept import KeptWindow
+from xlaprof.events import AnyEvent
+from xlaprof.log import Reader
+
+from .lanes import Lanes
+
+_SHORT = 4_000_000  # bytes of a recording whose events are kept, and not read once more for each finding
+_TOLD = 8  # findings of a long recording of which it is told when they happened
+
+#: opens the recording, for one reading; the second argument says what for
+Open = Callable[[str], tuple[Reader, Iterable[AnyEvent]]]
+
+
+class Gathered(NamedTuple):
+    """All that the page shows."""
+
+    run: KeptRun
+    report: Report
+    window: KeptWindow  # settled
+    lanes: Lanes
+    happened: tuple[Occurrences, ...]  # of the first findings
+    others: bool  # the log goes on with another recording, which is not drawn
+    since_step: int | None
+
+
+def gather(path: str, read: Open, since_step: int | None = None) -> Gathered:
+    """Read the recording at ``path``: once, and a long one once more for each of its first findings."""
+    run, lanes = KeptRun(since_step), Lanes()
+    held: list[AnyEvent] = []
+    reader, events = read("reading")
+    short = os.path.getsize(path) <= _SHORT
+    with closing(reader):
+        for event in events:
+            run.feed(event)
+            if run.following is None and not run.waiting:
+                lanes.feed(event)
+            if short:
+                held.append(event)
+    report = run.report(path, reader.notes)
+    found = report.findings if short else report.findings[:_TOLD]
+    happened = []
+    for number, finding in enumerate(found, 1):
+        if short:
+            happened.append(occurrences(held, run, finding))
+        else:
+            reader, events = read(f"when finding {number} of {len(found)} happened")
+            with closing(reader):
+                happened.append(occurrences(events, run, finding))
+    return Gathered(run, report, run.history(), lanes, tuple(happened), run.following is not None, since_step)
