@@ -1,10 +1,11 @@
 """Profiling and graph diagnostics for compiled PyTorch: why a program is slow, on which line, and what to change.
 
 record, start_recording, stop_recording   write what the program does into a run.log
+frozen                                    no compilation after warm-up: warns, raises or records, and says why
 StepTrace, Trace                          name its steps and parts, for next to nothing where nothing records
 report                                    the analysis of a run.log: findings with line, cost, cause and fix
 read                                      the events of a run.log
-LogError, RecordingError                  what these raise, in one line with the way out
+LogError, RecordingError, RecompileError  what these raise, in one line with the way out
 
 ::
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .log import LogError, read
+    from .recording.frozen import RecompileError, frozen
     from .recording.recorder import RecordingError, record, start_recording, stop_recording
     from .recording.trace import StepTrace, Trace
     from .reports import report
@@ -44,6 +46,8 @@ _HOME = {
     "start_recording": "recording.recorder",
     "stop_recording": "recording.recorder",
     "RecordingError": "recording.recorder",
+    "frozen": "recording.frozen",
+    "RecompileError": "recording.frozen",
     "read": "log",
     "report": "reports",
     "LogError": "log",
@@ -52,10 +56,12 @@ _HOME = {
 
 __all__ = [
     "LogError",
+    "RecompileError",
     "RecordingError",
     "StepTrace",
     "Trace",
     "__version__",
+    "frozen",
     "read",
     "record",
     "report",

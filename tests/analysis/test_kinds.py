@@ -22,7 +22,7 @@ from xlaprof.analysis.findings import kinds, names
 from xlaprof.analysis.gates.limits import LIMITS
 from xlaprof.analysis.occurrences import MOST, occurrences
 from xlaprof.analysis.run import Run
-from xlaprof.events import Change, DynamoLimit, Event
+from xlaprof.events import Change, DynamoLimit, Event, FrozenCompile, JitCompile
 
 PAGES = Path(__file__).parents[2] / "docs" / "findings"
 
@@ -46,6 +46,21 @@ planted("excess_barriers: micro-batches")(lambda: micro_batches(with_forward=Fal
 planted("growth: what is alive")(lambda: trained(200, tensors=6, size=40_000))
 planted("growth: what is alive in a long run")(lambda: trained(1_500, tensors=6, size=40_000))
 planted("growth: steps that get slower")(lambda: trained(300, slower=0.02))
+
+
+@planted("frozen: compiled after warm-up, and refused")
+def _frozen() -> Story:
+    story = Story()
+    line, name = story.line(9, "predict(tokens)"), story.text("predict")
+    for refused in (False, True):
+        why = "the shape of tokens went from i32[128] to i32[131]"
+        story.emit(FrozenCompile(story.now, "jax", name, why, line, 4, refused))
+        if not refused:
+            story.emit(JitCompile(t=story.now - 1, dur=20_000_000, func=name, stack=line))
+        story.spend(30)
+    return story
+
+
 PLANTED["compile_cost: a large graph"] = lambda: [compiled(1, 2.0, 1_000), compiled(2, 90.0, 10_000, stack=2)]
 
 

@@ -422,6 +422,19 @@ class Counters(Event, frozen=True, tag="counters"):
     seconds: Table[String, Seconds] = {}
 
 
+class FrozenCompile(Event, frozen=True, tag="frozen"):
+    """``xlaprof.frozen`` had frozen the program, and something was about to be compiled all the same."""
+
+    t: Ns
+    by: String  # "torch.compile" | "jax" | "xla"
+    func: Id = 0  # Text id
+    why: String = ""  # in what it differs from what was compiled before
+    stack: Id = 0  # Stack id
+    step: Count = 0  # steps that had ended
+    refused: bool = False  # by an exception: it was not compiled
+    tid: Id = 1
+
+
 class Dropped(Event, frozen=True, tag="dropped"):
     """Events that are *not* in the log, and why: "disk", "queue", "encode". Never silent.
 

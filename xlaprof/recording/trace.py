@@ -208,8 +208,13 @@ class StepTrace(Trace):
                 error = "" if kind is None else kind.__name__
                 name = rec.texts.get(self._name) or rec.text(self._name)
                 rec.step(Step(name, entered[5], began, end - began, stack.tid, metadata, error))
+        if step_ended:
+            for call in tuple(step_ended):
+                call()
 
 
+#: called when a StepTrace has ended, recorded or not
+step_ended: list[Callable[[], None]] = []
 _counts: dict[str, itertools.count[int]] = {}
 
 

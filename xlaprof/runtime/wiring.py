@@ -9,7 +9,7 @@ import jax
 
 from . import dynamo
 from .dispatch import composites, dense_only, masks, special, untyped_storage
-from .instruments import debug, graph_dump, live_tensors
+from .instruments import debug, freezing, graph_dump, live_tensors
 from .observing import observe
 from .pytorch import (
     autocast,
@@ -29,7 +29,7 @@ from .tape import randomness, tapes
 from .transfer import printing
 
 #: imported for what they register: handlers, methods of the tensor, functions called at barriers
-_REGISTERED = (masks, untyped_storage, grad_scaler, printing, debug, graph_dump, live_tensors)
+_REGISTERED = (masks, untyped_storage, grad_scaler, printing, debug, graph_dump, live_tensors, freezing)
 #: in this order
 _INSTALLED = (
     device_guard, special, higher_order, composites, dense_only, fork_guard, autocast, autograd, fused, chunked_loss,

@@ -63,6 +63,7 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     add_counts(mine.breaks, theirs.breaks, lambda key: (stack(key[0]), key[1], text(key[2])))
     mine.torch_compile.merge(theirs.torch_compile, ids)
     mine.jit.merge(theirs.jit, ids)
+    mine.frozen.merge(theirs.frozen, ids)
     _add_compiles(mine, theirs, ids)
     mine.window.merge(theirs.window, ids)
     mine.merged_devices = mine.merged_devices + theirs.devices()

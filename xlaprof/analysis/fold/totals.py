@@ -17,6 +17,7 @@ from xlaprof.analysis.timeline.rhythm import Rhythm
 
 from .cuts import Cuts
 from .distribution import Distribution
+from .frozen import Frozen
 from .jit import Jit
 from .reads_and_fallbacks import ReadsAndFallbacks, pair
 from .series import Series
@@ -74,6 +75,7 @@ class Totals(ReadsAndFallbacks):
         self.breaks: dict[tuple[int, str, int], int] = {}
         self.torch_compile = TorchCompile()
         self.jit = Jit()
+        self.frozen = Frozen()
         self.lives: Series[Reading] = Series()
         self.held: list[tuple[int, int]] = []  # stack of a line whose tensors stay alive, and their number
         self.kept: ev.Kept | None = None  # their retainer
@@ -119,6 +121,7 @@ class Totals(ReadsAndFallbacks):
             ev.JitCompile: self._on_jit_compile,
             ev.Recompile: self._on_dynamo_recompile,
             ev.DynamoLimit: self._on_dynamo_limit,
+            ev.FrozenCompile: self._on_frozen,
         }
 
     def distributions(self) -> Iterator[Distribution]:
@@ -245,6 +248,7 @@ class Totals(ReadsAndFallbacks):
 
     def _on_compile(self, event: ev.Compile) -> None:
         self.compile_bill.add(event)
+        self.frozen.on_compiled(event)
         end = event.t + event.dur
         self._paint((event.t, end, host.COMPILE, event.stack))
         self.window.schedule.compiles.append((event.t, end, event.ops))
@@ -405,6 +409,7 @@ class Totals(ReadsAndFallbacks):
         self.now = ("running", end)
         self.cover(event.t, end)
         self.torch_compile.on_compile(event, self.step_num + 1)
+        self.frozen.on_compiled(event)
 
     def _on_jit_compile(self, event: ev.JitCompile) -> None:
         end = event.t + event.dur
@@ -413,12 +418,17 @@ class Totals(ReadsAndFallbacks):
         self.now = ("running", end)
         self.cover(event.t, end)
         self.jit.on_compile(event, self.step_num + 1)
+        self.frozen.on_compiled(event)
 
     def _on_dynamo_recompile(self, event: ev.Recompile) -> None:
         self.torch_compile.on_recompile(event, self.step_num + 1)
 
     def _on_dynamo_limit(self, event: ev.DynamoLimit) -> None:
         self.torch_compile.on_limit(event, self.step_num + 1)
+
+    def _on_frozen(self, event: ev.FrozenCompile) -> None:
+        self.frozen.on_frozen(event)
+        self.cover(event.t, event.t)
 
     # -- steps
 

@@ -67,6 +67,13 @@ def find(
     return plan, graph_diff.remember(tape, trigger, frames, end, graph, at_end, lambda: cache.peek(key))
 
 
+def forget(tape: Tape, new: KnownTrace) -> None:
+    """The graph of a trace that was found to be new was refused: the next time it is new again."""
+    new.end.plans.pop(new.key, None)
+    if tape.known and tape.known[-1] is new:
+        tape.known.pop()
+
+
 def _key(tape: Tape, storages: list[Storage], slots: tuple[int, ...], *, donate: bool) -> tuple[Any, ...]:
     """Key of the plan for ``slots``, of ``storages``, among those of the last node."""
     shardings = () if tape.partition is None else tape.partition.output_shardings(tape, storages, slots)

@@ -10,6 +10,7 @@ import jax
 from jax.profiler import TraceAnnotation
 
 from xlaprof.recording import stacks
+from xlaprof.recording.frozen import RecompileError
 from xlaprof.recording.stacks import RawFrame
 from xlaprof.runtime import metrics
 from xlaprof.runtime.recompile import graph_diff
@@ -48,6 +49,10 @@ def run_trace(
         if program.needs > failures.memory_limit(tape.device) > 0:  # before any input is donated
             raise failures.OutOfMemory(program.needs)
         results, run = _hand_over(tape, plan.graph, program, trigger, frames)
+    except RecompileError:  # the program is frozen: no failure of the graph
+        if new is not None:
+            plans.forget(tape, new)
+        raise
     except Exception as error:
         raise failures.explain(error, tape, plan.graph, frames or stacks.user_frames(1)) from error
     return {**_of_inputs(tape, slots), **dict(zip(computed, results, strict=True))}, run

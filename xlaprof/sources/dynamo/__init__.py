@@ -13,6 +13,7 @@ it, and a step that compiles nothing writes no record and so costs nothing.
 :mod:`.handed_over` guards of what follows a graph break
 :mod:`.emit`    records to events
 :mod:`.handler` the logging handler
+:mod:`.freezing` what is about to be compiled, for ``xlaprof.frozen``
 ==============  ==================================================================================
 """
 
@@ -23,6 +24,9 @@ from typing import TYPE_CHECKING
 from xlaprof.vocabulary import STANDARD
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from xlaprof.recording.frozen import Judge
     from xlaprof.recording.recorder import Recorder
 
     from .handler import Handler
@@ -39,6 +43,11 @@ class Dynamo:
         handler = Handler(rec)
         handler.attach()
         return handler
+
+    def watch(self, judge: Judge) -> Callable[[], None]:
+        from .freezing import watch
+
+        return watch(judge)
 
 
 LIVE = Dynamo()

@@ -71,7 +71,7 @@ class Handler(logging.Handler):
         dynamo: Any = sys.modules.get("torch._dynamo")
         if self._reset is not None and dynamo.reset is self._reset:
             dynamo.reset = self._reset.__wrapped__
-        callbacks = _callbacks()
+        callbacks = compile_callbacks()
         if callbacks is not None:
             for called, mine in ((callbacks.start_callbacks, self._on_start), (callbacks.end_callbacks, self._on_end)):
                 with contextlib.suppress(ValueError):  # reset() was here before
@@ -81,7 +81,7 @@ class Handler(logging.Handler):
             self._failures = 0
 
     def _register_callbacks(self) -> None:
-        callbacks = _callbacks()
+        callbacks = compile_callbacks()
         if callbacks is None:
             return
         if self._on_start not in callbacks.start_callbacks:
@@ -157,7 +157,7 @@ class Handler(logging.Handler):
         self._failure = self._failure or f"{type(error).__name__}: {error}"[:200]
 
 
-def _callbacks() -> Any:
+def compile_callbacks() -> Any:
     """Dynamo's callbacks on the begin and end of compilations; None where this PyTorch has none."""
     try:
         from torch._dynamo.callback import callback_handler

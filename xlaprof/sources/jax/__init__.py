@@ -5,6 +5,8 @@ function and the arguments of the call that needed it. A call that finds its pro
 
 ==================  ==========================================================================
 :mod:`.listeners`   from what JAX says to events
+:mod:`.calls`       the calls that needed a program, side by side
+:mod:`.freezing`    what is about to be compiled, for ``xlaprof.frozen``
 :mod:`.signature`   what a call looks like to JAX, and in what two calls differ
 :mod:`.internals`   what of JAX is private
 ==================  ==========================================================================
@@ -17,6 +19,9 @@ from typing import TYPE_CHECKING
 from xlaprof.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from xlaprof.recording.frozen import Judge
     from xlaprof.recording.recorder import Recorder
 
     from .listeners import Listeners
@@ -33,6 +38,11 @@ class Jax:
         from .listeners import Listeners
 
         return Listeners(rec, self.name, self.vocabulary)
+
+    def watch(self, judge: Judge) -> Callable[[], None]:
+        from .freezing import watch
+
+        return watch(judge)
 
 
 LIVE = Jax()

@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 from time import perf_counter_ns
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,22 +14,21 @@ from xlaprof import events
 from xlaprof.errors import warn
 from xlaprof.events.jit import ArgumentChange, JitCompile
 from xlaprof.recording import recorder, stacks
-from xlaprof.recording.stacks import RawFrame, is_library
+from xlaprof.recording.stacks import RawFrame
 
-from . import internals, signature
+from . import internals
+from .calls import Calls
 
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
     from xlaprof.vocabulary import Vocabulary
 
 _PREFIX = "/jax/core/compile/"
-_TRACE, _LOWER, _BACKEND = (
+TRACE, _LOWER, BACKEND = (
     f"{_PREFIX}{phase}_duration" for phase in ("jaxpr_trace", "jaxpr_to_mlir_module", "backend_compile")
 )
-_PHASES = {_TRACE: "trace", _LOWER: "lower", _BACKEND: "backend"}
+PHASES = {TRACE: "trace", _LOWER: "lower", BACKEND: "backend"}
 _HIT = "/jax/compilation_cache/cache_hits"
-_FUNCTIONS = 10_000  # whose calls are remembered
-_CALLS = 64  # of one function: the first is forgotten first
 
 
 class _Open(msgspec.Struct):
@@ -64,8 +62,7 @@ class Listeners:
         self._announced = False
         self._package = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
         self._local = _Local()
-        self._lock = threading.Lock()  # of the calls seen
-        self._seen: dict[tuple[str, int, str], list[signature.Signature]] = {}
+        self._calls = Calls()
         self._broken = False
         self._monitoring = monitoring
         monitoring.register_scalar_listener(self._on_begin)
@@ -87,14 +84,14 @@ class Listeners:
     # -- called by JAX, in the thread that compiles: nothing may be raised there -------------------------------
 
     def _on_begin(self, event: str, value: float, **about: Any) -> None:
-        if event in _PHASES and recorder.active is self._rec and not self._broken:
+        if event in PHASES and recorder.active is self._rec and not self._broken:
             try:
                 self._begin(event, str(about.get("fun_name", "")))
             except Exception as error:
                 self._give_up(error)
 
     def _on_end(self, event: str, duration_secs: float, **about: Any) -> None:
-        if event in _PHASES and recorder.active is self._rec and not self._broken:
+        if event in PHASES and recorder.active is self._rec and not self._broken:
             try:
                 self._end(event)
             except Exception as error:
@@ -112,13 +109,13 @@ class Listeners:
 
     def _begin(self, event: str, func: str) -> None:
         here = internals.here(stacks.OWN, self._package)
-        func = func[4:-1] if func.startswith("jit(") and func.endswith(")") else func
+        func = plain(func)
         open_ = self._local.open
         while open_ and open_[-1].miss is not None and open_[-1].miss.frame not in here.frames:
             open_.pop()  # that call ended without a program, or raised
         now = perf_counter_ns()
         top = open_[-1] if open_ else None
-        goes_on = top is not None and top.func == func and event != _TRACE and not top.began
+        goes_on = top is not None and top.func == func and event != TRACE and not top.began
         if not goes_on:
             if top is not None and not top.began:
                 open_.pop()  # it was traced, and no program made
@@ -133,10 +130,10 @@ class Listeners:
         if not open_ or not open_[-1].began:
             return  # it began before the recording did
         top, now = open_[-1], perf_counter_ns()
-        phase = _PHASES[event]
+        phase = PHASES[event]
         top.ns[phase] = top.ns.get(phase, 0) + now - top.began - top.within * (phase == "trace")
         top.began = 0
-        if event != _BACKEND:
+        if event != BACKEND:
             return
         open_.pop()
         took = now - top.start
@@ -152,7 +149,10 @@ class Listeners:
             rec.emit(events.Source(made.start, self._name, self._words))
         code, changes, versions = 0, list[ArgumentChange](), 0
         if made.miss is not None:
-            code, changes, versions = self._compared(made.miss, made.func)
+            compared = self._calls.compare(made.miss, made.func)
+            self._calls.remember(compared)
+            changes, versions = compared.changes, compared.versions
+            code = rec.stack((compared.place,)) if compared.place is not None else 0
         rec.emit(
             JitCompile(
                 t=made.start,
@@ -171,32 +171,7 @@ class Listeners:
             )
         )
 
-    def _compared(self, miss: internals.Miss, func: str) -> tuple[int, list[ArgumentChange], int]:
-        """Where the function is defined, in what the call differs from earlier ones, and how many those are."""
-        function = _unwrapped(miss.fun)
-        code, key = getattr(function, "__code__", None), ("", 0, func)
-        own = isinstance(code, CodeType) and not is_library(code.co_filename, getattr(function, "__module__", None))
-        if own and isinstance(code, CodeType):
-            key = (code.co_filename, code.co_firstlineno, code.co_qualname)
-        now = signature.signature(miss, internals.context(), own)
-        with self._lock:
-            if key not in self._seen and len(self._seen) >= _FUNCTIONS:
-                self._seen.clear()
-            earlier = self._seen.setdefault(key, [])
-            before = signature.nearest(now, earlier)
-            versions = len(earlier)
-            earlier.append(now)
-            del earlier[:-_CALLS]
-        changes = [] if before is None else signature.differences(now, before, internals.context_names())
-        place = (RawFrame(os.path.abspath(key[0]), key[1], key[2]),)
-        return self._rec.stack(place) if own else 0, changes, versions
 
-
-def _unwrapped(fun: Any) -> Any:
-    """The user's function under what decorates it, or is a method or a partial of it."""
-    for _ in range(8):
-        inner = getattr(fun, "__wrapped__", None) or getattr(fun, "func", None) or getattr(fun, "__func__", None)
-        if inner is None:
-            return fun
-        fun = inner
-    return fun
+def plain(func: str) -> str:
+    """The name of a function, which JAX calls ``jit(f)`` in some phases."""
+    return func[4:-1] if func.startswith("jit(") and func.endswith(")") else func

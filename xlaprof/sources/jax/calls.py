@@ -1,0 +1,70 @@
+"""The calls that needed a program: each function's, to say in what the next one differs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from types import CodeType
+from typing import Any, NamedTuple
+
+from xlaprof.events.jit import ArgumentChange
+from xlaprof.recording.stacks import RawFrame, is_library
+
+from . import internals, signature
+
+_FUNCTIONS = 10_000  # whose calls are remembered
+_CALLS = 64  # of one function: the first is forgotten first
+
+Key = tuple[str, int, str]  # file, line and name of a function's definition
+
+
+class Compared(NamedTuple):
+    """A call, beside the earlier ones of its function."""
+
+    key: Key
+    signature: signature.Signature
+    place: RawFrame | None  # where the function is defined; None: not in the program's code
+    changes: list[ArgumentChange]  # in what it differs from the call that it is most like; empty: there was none
+    versions: int  # earlier calls
+
+
+class Calls:
+    """Of one observer: what it has seen."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: dict[Key, list[signature.Signature]] = {}
+
+    def compare(self, miss: internals.Miss, func: str) -> Compared:
+        """``func``: the name that JAX has for it."""
+        function = _unwrapped(miss.fun)
+        code, key = getattr(function, "__code__", None), ("", 0, func)
+        own = isinstance(code, CodeType) and not is_library(code.co_filename, getattr(function, "__module__", None))
+        if own and isinstance(code, CodeType):
+            key = (code.co_filename, code.co_firstlineno, code.co_qualname)
+        now = signature.signature(miss, internals.context(), own)
+        with self._lock:
+            earlier = list(self._seen.get(key, ()))
+        before = signature.nearest(now, earlier)
+        changes = [] if before is None else signature.differences(now, before, internals.context_names())
+        place = RawFrame(os.path.abspath(key[0]), key[1], key[2]) if own else None
+        return Compared(key, now, place, changes, len(earlier))
+
+    def remember(self, compared: Compared) -> None:
+        """A program was made for this call."""
+        with self._lock:
+            if compared.key not in self._seen and len(self._seen) >= _FUNCTIONS:
+                self._seen.clear()
+            earlier = self._seen.setdefault(compared.key, [])
+            earlier.append(compared.signature)
+            del earlier[:-_CALLS]
+
+
+def _unwrapped(fun: Any) -> Any:
+    """The user's function under what decorates it, or is a method or a partial of it."""
+    for _ in range(8):
+        inner = getattr(fun, "__wrapped__", None) or getattr(fun, "func", None) or getattr(fun, "__func__", None)
+        if inner is None:
+            return fun
+        fun = inner
+    return fun
