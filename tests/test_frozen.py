@@ -22,6 +22,7 @@ import xlaprof
 from xlaprof.analysis.run import Run
 from xlaprof.events import FrozenCompile
 from xlaprof.recording import trace
+from xlaprof.text.quantities import duration
 
 ROOT = Path(__file__).parents[1]
 
@@ -133,12 +134,12 @@ def test_a_recording_has_events_and_the_report_a_finding_with_what_it_took(tmp_p
     report = Run().feed_all(done.events).report()
     [finding] = [one for one in report.findings if one.kind == "frozen"]
     assert finding.count == 2
-    assert finding.cost_s > 0
+    assert finding.cost_s == 0
     assert finding.severity == "high"
     assert finding.place.file == __file__
     assert "The shape of batch['x'] went from f32[4] to f32[8]" in finding.cause
     whole = sum(one.cost_s for one in report.findings if one.kind == "recompile")
-    assert finding.cost_s == pytest.approx(whole)
+    assert f"these compilations took {duration(whole)}" in finding.cause
     merged = (Run().feed_all(done.events) + Run().feed_all(done.events)).report()
     assert [one.count for one in merged.findings if one.kind == "frozen"] == [4]
 

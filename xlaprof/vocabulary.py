@@ -20,6 +20,8 @@ class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
     #: the call that ends a step's graph and runs it: in a sentence, and in code
     barrier: String = "torch_xla.sync() (xlaprof.runtime.sync())"
     barrier_code: String = "torch_xla.sync()"
+    #: when a value is to be read; "" where there is no barrier
+    after_barrier: String = "after the barrier"
     #: where a value is kept so that it can be read later: "Keep the loss ..."
     keep: String = "on the device (.detach())"
     keep_code: String = "{name}.detach()"

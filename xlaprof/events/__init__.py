@@ -361,6 +361,7 @@ class Sample(Event, frozen=True, tag="sample"):
     stack: Id = 0  # Stack id
     #: "python": ran Python | "torch": ran PyTorch's Python, or waited for its autograd | "data": drew the next item of
     #: its data | "checkpoint": saved or loaded a checkpoint | "wait": waited outside Python (sleep, file, lock...) |
+    #: "call": was in the call of a compiled program, which may run there |
     #: "gil": waited for the interpreter's lock, which thread ``holder`` had | "cpu": waited for a processor | "": ?
     state: String = ""
     tid: Id = 1

@@ -149,8 +149,10 @@ class StackSampler:
         rec: recorder.Recorder,
         now: Callable[[], int] = time.perf_counter_ns,
         cpu: Callable[[int | None], ThreadCpu] = ThreadCpu,
+        emit: Callable[[Sample], None] | None = None,
     ) -> None:
         self.looks = 0
+        self._emit = rec.emit if emit is None else emit
         self._rec = rec
         self._now = now
         self._cpu_clock = cpu
@@ -233,7 +235,7 @@ class StackSampler:
         with self._lock:
             pending, self._pending = self._pending, None
         if pending is not None:
-            self._rec.emit(pending)
+            self._emit(pending)
 
     def close(self) -> None:
         self.flush()
@@ -421,4 +423,4 @@ class StackSampler:
                     return
             done, self._pending = self._pending, Sample(begin, end - begin, stack, state, tid, holder, at)
         if done is not None:
-            self._rec.emit(done)
+            self._emit(done)

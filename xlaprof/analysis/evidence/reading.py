@@ -13,6 +13,8 @@ from xlaprof.analysis.uses import Read, Use, read_of
 from xlaprof.vocabulary import STANDARD, Vocabulary, fill
 
 SCALAR = "aten::_local_scalar_dense"
+#: operations that read one number
+SCALARS = frozenset({SCALAR, "jax.Array: one number"})
 
 #: how often to read, where not every so many steps
 ONCE = -1  # after a loop of its own
@@ -52,9 +54,9 @@ _ONCE = (
     "    {words.barrier_code}\nprint(total.item())  # once"
 )
 _SHOW = _Way(
-    "Show it {often}, after the barrier, or show the value of some steps ago, which is long computed",
+    "Show it {often}{after}, or show the value of some steps ago, which is long computed",
     "to show it",
-    _EVERY + "print(loss.item())  # after the barrier",
+    _EVERY + "print(loss.item()){comment}",
 )
 
 #: library functions that read, by their names or ATen's operator; the first that is found counts
@@ -114,7 +116,7 @@ _KEEP = _Way(
     "Keep the {value} {words.keep} and read it {often}{end}",
     remedy="losses.append({loss})  # stays on the device\n"
     + _EVERY
-    + "print({words.arrays}.stack(losses).tolist())  # after the barrier\n    losses.clear()",
+    + "print({words.arrays}.stack(losses).tolist()){comment}\n    losses.clear()",
 )
 _USES = {
     Use.GOES_ON: _Way(
@@ -180,7 +182,7 @@ def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = ST
     ``every``: steps between the reads advised; :data:`ONCE`: they lie in a loop between the steps; :data:`LATER`: they
     come seldom already.
     """
-    scalar = op == SCALAR
+    scalar = op in SCALARS
     read = read_of(code, scalar=scalar)
     via = "" if read.written and via.rpartition(".")[2] not in _SPECIAL else via
     name = _named(via) or read.name or ("a tensor's value" if scalar else "a tensor's copy")
@@ -195,11 +197,14 @@ def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = ST
         value=f"sum of the {value}{'es' if value == 'loss' else 's'}" if once else value,
         name=name,
         words=words,
+        after=f", {words.after_barrier}" if words.after_barrier else "",
     )
     remedy = way.remedy
     if every in (ONCE, LATER) and "{every}" in remedy:
         remedy = _ONCE if once and scalar else ""
-    remedy = remedy.format(every=every, words=words, loss=fill(words.keep_code, name="loss"))
+    comment = f"  # {words.after_barrier}" if words.after_barrier else ""
+    remedy = remedy.format(every=every, words=words, loss=fill(words.keep_code, name="loss"), comment=comment)
+    remedy = "\n".join(line for line in remedy.splitlines() if line.strip())
     what = "one number" if scalar else "a tensor"
     return ReadAdvice(way.name or name, what, way.purpose, advice, remedy, "{often}" in way.advice)
 
@@ -212,7 +217,7 @@ def _way(op: str, via: str, name: str, read: Read) -> _Way:
         return _SAVE
     use = Use.DECIDES if "__contains__" in via else read.use
     if via and via.rpartition(".")[2] not in _SPECIAL:
-        return _OTHER_FUNCTION if op == SCALAR else _HOST
+        return _OTHER_FUNCTION if op in SCALARS else _HOST
     if use in (Use.GOES_ON, Use.DECIDES, Use.ASSERTS, Use.OTHER) and read.words & _FINITE:
         return _NOT_FINITE
     if use in (Use.INDEXES, Use.OTHER) and read.words & _SEARCHES:
@@ -220,7 +225,7 @@ def _way(op: str, via: str, name: str, read: Read) -> _Way:
     if use in (Use.LOGS, Use.OTHER):
         if read.words & _ACTS:
             return _ACT
-        if op != SCALAR:
+        if op not in SCALARS:
             return _HOST
     return _USES[use]
 

@@ -1,7 +1,7 @@
 """frozen: something was compiled, or refused, after ``xlaprof.frozen`` had frozen the program.
 
-One finding for each line and function. It leads: who writes frozen() asks for none. Cost: what these compilations took,
-which other findings may have too; so it promises no gain of its own.
+One finding for each line and function. It leads: who writes frozen() asks for none. It has no cost of its own: what the
+compilations took is in its cause, and other findings account for it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ def _finding(facts: Facts, group: list[FrozenRecord]) -> Finding:
         operation=event.by,
         count=len(group),
         counted=Known(tuple(Moment(one.event.t, one.dur, detail=one.event.why) for one in group)),
-        cost_s=cost,
-        gain_s=0.0,
+        cost_s=0.0,
         cause=(
             f"The program was frozen, and {event.by} was to compile {what} {times(len(group))}; these compilations "
             f"{done}. {event.why[:1].upper()}{event.why[1:]}."

@@ -43,7 +43,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     after = f", after the barrier ({named(barrier)})" * bool(
         barrier.line and way.is_when and "barrier" not in way.advice and not follows
     )
-    if often == ONCE and reads.op == SCALAR and "sum" in way.advice:
+    if often == ONCE and facts.words.barrier and reads.op == SCALAR and "sum" in way.advice:
         after = f"; end every turn of the loop with {facts.words.barrier}"
     late = f"{tally.late:,} more cost nothing: the device had been given more to do"
     return facts.finding(

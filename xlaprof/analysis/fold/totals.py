@@ -37,7 +37,7 @@ _DEEPEST = 1000  # nesting of scopes kept apart
 #: state of a sample -> the cause it counts for
 _STATES = {
     "data": host.DATA, "checkpoint": host.CHECKPOINT, "gil": host.GIL, "wait": host.WAIT, "cpu": host.CPU,
-    "torch": host.TRACING, "": host.GLIMPSE,
+    "call": host.DISPATCH, "torch": host.TRACING, "": host.GLIMPSE,
 }  # fmt: skip
 
 #: Name id of steps that were inferred from barriers, which have no name.

@@ -1,10 +1,14 @@
 """``jax.jit``, on any device, while it works: each program that is made, why, for which line, and what it cost.
 
 JAX tells listeners when it traces, lowers and compiles (``jax.monitoring``). Then, and only then, its own frame has the
-function and the arguments of the call that needed it. A call that finds its program stays in C++ and costs nothing.
+function and the arguments of the call that needed it. A call that finds its program stays in C++, which calls us once
+afterwards.
 
 ==================  ==========================================================================
 :mod:`.listeners`   from what JAX says to events
+:mod:`.device`      when the device was busy, and uploads
+:mod:`.reads`       values that the host reads and waits for
+:mod:`.steps`       steps, named or found
 :mod:`.calls`       the calls that needed a program, side by side
 :mod:`.freezing`    what is about to be compiled, for ``xlaprof.frozen``
 :mod:`.signature`   what a call looks like to JAX, and in what two calls differ
@@ -30,7 +34,23 @@ if TYPE_CHECKING:
 class Jax:
     name = "jax"
     module = "jax"
-    vocabulary = Vocabulary(arrays="jnp", pad_code="jnp.pad({name}, ...)")
+    vocabulary = Vocabulary(
+        arrays="jnp",
+        barrier="",
+        barrier_code="",
+        after_barrier="",
+        keep="on the device",
+        keep_code="{name}",
+        scalar_code="jnp.asarray([{value}])",
+        convert_code="{name}.astype({dtype})",
+        pad_code="jnp.pad({name}, ...)",
+        load_ahead="a thread or process that makes the next batch meanwhile",
+        background="a background thread",
+        drop_last="leave out the last batch where it is shorter",
+        drop_last_code="",
+        scalars_as_inputs="",
+        shard="jax.device_put(x, sharding)",
+    )
     #: the embedded runtime compiles by JAX, too: a log has this source once a program of the user's own was compiled
     announces_itself = True
 

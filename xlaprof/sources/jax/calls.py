@@ -26,6 +26,7 @@ class Compared(NamedTuple):
     place: RawFrame | None  # where the function is defined; None: not in the program's code
     changes: list[ArgumentChange]  # in what it differs from the call that it is most like; empty: there was none
     versions: int  # earlier calls
+    name: str  # of the function
 
 
 class Calls:
@@ -48,7 +49,7 @@ class Calls:
         before = signature.nearest(now, earlier)
         changes = [] if before is None else signature.differences(now, before, internals.context_names())
         place = RawFrame(os.path.abspath(key[0]), key[1], key[2]) if own else None
-        return Compared(key, now, place, changes, len(earlier))
+        return Compared(key, now, place, changes, len(earlier), str(getattr(miss.fun, "__name__", func)))
 
     def remember(self, compared: Compared) -> None:
         """A program was made for this call."""

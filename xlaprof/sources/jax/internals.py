@@ -75,3 +75,27 @@ def context_names() -> tuple[str, ...]:
         return tuple(config.trace_context_names())
     except (AttributeError, NotImplementedError):
         return ()
+
+
+def is_ours(own: str, package: str) -> bool:
+    """Whether the embedded runtime called JAX here."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_DEEPEST):
+        if frame is None:
+            return False
+        file = frame.f_code.co_filename
+        if not file.startswith(package) and "sources" not in file[len(own) :].split("/", 1)[0]:
+            return file.startswith(own)
+        frame = frame.f_back
+    return False
+
+
+def array_class() -> Any:
+    """The class of arrays on a device."""
+    return sys.modules["jax._src.array"].ArrayImpl
+
+
+def post_hook() -> Any:
+    """The slot of what JAX calls after each call that found its program: ``get_global``, ``set_global``."""
+    slot: Any = getattr(sys.modules.get("jax._src.api"), "_post_hook_state", None)
+    return slot if hasattr(slot, "get_global") and hasattr(slot, "set_global") else None

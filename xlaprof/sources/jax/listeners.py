@@ -18,6 +18,9 @@ from xlaprof.recording.stacks import RawFrame
 
 from . import internals
 from .calls import Calls
+from .device import Device
+from .reads import Reads
+from .steps import Steps
 
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
@@ -64,15 +67,24 @@ class Listeners:
         self._local = _Local()
         self._calls = Calls()
         self._broken = False
+        self._steps = Steps(rec)
+        self._reads = Reads(rec, self._package, self._announce)
+        self._device = Device(rec, self._package, self._announce, self._steps)
         self._monitoring = monitoring
         monitoring.register_scalar_listener(self._on_begin)
         monitoring.register_event_duration_secs_listener(self._on_end)
         monitoring.register_event_listener(self._on_event)
+        self._steps.attach()
+        self._device.attach()  # before reads are: its watcher waits, the program does not
+        self._reads.attach()
 
     def counters(self) -> tuple[dict[str, int], dict[str, float]]:
         return {}, {}
 
     def detach(self) -> None:
+        self._reads.detach()
+        self._device.detach()
+        self._steps.detach()
         forget = self._monitoring  # each raises where the program has cleared all listeners
         with contextlib.suppress(AssertionError, ValueError):
             forget.unregister_scalar_listener(self._on_begin)
@@ -142,17 +154,23 @@ class Listeners:
         if not top.ours:
             self._emit(top, took - top.within)
 
-    def _emit(self, made: _Open, took: int) -> None:
-        rec = self._rec
+    def _announce(self, now: int) -> None:
+        """A program of the user's own was seen: the log has this source."""
         if not self._announced:
             self._announced = True
-            rec.emit(events.Source(made.start, self._name, self._words))
+            self._rec.emit(events.Source(now, self._name, self._words))
+
+    def _emit(self, made: _Open, took: int) -> None:
+        rec = self._rec
+        self._announce(made.start)
         code, changes, versions = 0, list[ArgumentChange](), 0
         if made.miss is not None:
             compared = self._calls.compare(made.miss, made.func)
             self._calls.remember(compared)
             changes, versions = compared.changes, compared.versions
             code = rec.stack((compared.place,)) if compared.place is not None else 0
+            if code and made.frames:
+                self._device.compiled(compared.name, made.frames, made.start)
         rec.emit(
             JitCompile(
                 t=made.start,

@@ -1,0 +1,308 @@
+"""Programs of JAX as they run: reads, uploads, steps, and when the device was busy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src import api
+from jax._src.array import ArrayImpl
+from recording import Recorded, recording
+
+import xlaprof
+from xlaprof.analysis.model import Finding, Report
+from xlaprof.analysis.run import Run
+from xlaprof.events import DeviceWait, Execute, JitCompile, Step, StepDigest, TransferFromDevice, TransferToDevice
+from xlaprof.sources.jax.device import APART_NS, Site, _of_the_host
+
+
+def record(path: Path, program: Callable[[], Any]) -> Recorded:
+    jax.clear_caches()
+    with recording(path) as recorded:
+        program()
+    return recorded()
+
+
+def report(recorded: Recorded) -> Report:
+    return Run().feed_all(recorded.events).report()
+
+
+@jax.jit
+def large(x: Any) -> Any:
+    return x @ x @ x, (x * x).sum()
+
+
+@jax.jit
+def small(x: Any) -> Any:
+    return x + 1
+
+
+READS = {
+    "float": lambda x: float(x),
+    "int": lambda x: int(x),
+    "if": lambda x: 1 if x > 0 else 2,
+    "item": lambda x: x.item(),
+    "print": lambda x: f"{x}",
+    "device_get": jax.device_get,
+    "tolist": lambda x: x.tolist(),
+    "repr": repr,
+}
+
+
+@pytest.mark.parametrize("how", READS)
+def test_a_read_has_its_line_its_bytes_and_its_wait(how: str, tmp_path: Path) -> None:
+    x = jnp.ones((900, 900))
+    large(x)[1].block_until_ready()
+
+    def program() -> None:
+        for _ in range(3):
+            _, total = large(x)
+            READS[how](total)
+
+    done = record(tmp_path / "run.log", program)
+    reads = [one for one in done.of(TransferFromDevice) if one.bytes == 4 or how == "if"]
+    assert len(reads) == 3
+    assert all(one.wait == one.dur or one.wait == 0 for one in reads)
+    assert {done.texts[one.op] for one in reads} == {"jax.Array: one number"}
+    run = Run().feed_all(done.events)
+    assert {run.resolve(one.stack).file for one in reads} == {__file__}
+
+
+def test_a_value_that_is_there_already_is_read_without_a_wait_and_a_second_time_at_no_cost(tmp_path: Path) -> None:
+    x = jnp.ones(2000)
+
+    def program() -> None:
+        y = small(x)
+        time.sleep(0.05)
+        np.array(y._value)
+
+    [read] = record(tmp_path / "run.log", program).of(TransferFromDevice)
+    assert (read.wait, read.bytes) == (0, 8000)
+
+
+def test_waits_are_told_by_line_and_the_watchers_own_are_not(tmp_path: Path) -> None:
+    x = jnp.ones((900, 900))
+
+    def program() -> None:
+        for _ in range(4):
+            jax.block_until_ready(large(x))
+        large(x)[0].block_until_ready()
+        jax.block_until_ready(large(x)[0])
+
+    done = record(tmp_path / "run.log", program)
+    assert len(done.of(DeviceWait)) == 6
+    assert len({one.stack for one in done.of(DeviceWait)}) == 3
+
+
+def test_the_device_is_busy_with_each_program_and_idle_gaps_have_the_hosts_line(tmp_path: Path) -> None:
+    x = jnp.ones((1200, 1200))
+    jax.block_until_ready(large(x))
+
+    def program() -> None:
+        for _ in range(12):
+            jax.block_until_ready(large(x))
+            time.sleep(0.03)  # the host does something else
+
+    done = record(tmp_path / "run.log", program)
+    runs = done.of(Execute)
+    assert len(runs) == 11  # the first was compiled
+    assert all(one.t <= one.start <= one.end for one in runs)
+    assert sorted(one.start for one in runs) == [one.start for one in runs]
+    busy = sum(one.end - one.start for one in runs)
+    assert busy > 0
+    found = report(done)
+    assert found.idle.idle_s >= 10 * 0.025
+    [gap] = [one for one in found.findings if one.kind == "idle_gap"]
+    assert gap.place.code == "time.sleep(0.03)  # the host does something else"
+
+
+def test_values_of_the_host_are_uploads_at_each_call(tmp_path: Path) -> None:
+    @jax.jit
+    def f(batch: Any, lr: Any) -> Any:
+        return batch["x"].sum() * lr
+
+    def program() -> None:
+        for step in range(6):
+            f({"x": np.ones((10, 100), np.float32)}, 0.1 * step)
+            time.sleep(0.001)
+
+    done = record(tmp_path / "run.log", program)
+    sent = done.of(TransferToDevice)
+    assert sum(one.bytes for one in sent) in {n * 4004 for n in (4, 5)}  # the first calls are compiled
+    assert sum(one.tensors for one in sent) in (8, 10)
+
+
+def test_steps_are_found_where_a_function_repeats(tmp_path: Path) -> None:
+    @jax.jit
+    def init(seed: Any) -> Any:
+        return seed * 2.0
+
+    @jax.jit
+    def train(w: Any, x: Any) -> Any:
+        return w + x.sum()
+
+    @jax.jit
+    def evaluate(w: Any) -> Any:
+        return w * 2
+
+    def program() -> None:
+        w = init(1.0)
+        for _ in range(2):
+            for _ in range(20):
+                w = train(w, jnp.ones(3))
+                time.sleep(0.001)
+            evaluate(w)
+
+    done = record(tmp_path / "run.log", program)
+    steps = report(done).steps
+    assert [one.name for one in steps] == ["train"]
+    assert steps[0].count in range(34, 40)
+
+
+def test_what_the_program_names_counts_instead(tmp_path: Path) -> None:
+    def annotated() -> None:
+        for i in range(8):
+            with jax.profiler.StepTraceAnnotation("mine", step_num=i):
+                small(jnp.ones(3))
+                time.sleep(0.001)
+
+    def named() -> None:
+        for i in range(8):
+            with xlaprof.StepTrace("ours", step_num=i):
+                small(jnp.ones(3))
+                time.sleep(0.001)
+
+    for name, program in (("mine", annotated), ("ours", named)):
+        done = record(tmp_path / f"{name}.log", program)
+        steps = done.of(Step)
+        assert [(done.texts[one.name], one.num) for one in steps] == [(name, i) for i in range(8)]
+        assert not done.of(StepDigest)
+
+
+def test_a_loss_read_in_every_step_is_a_finding_in_the_words_of_jax(tmp_path: Path) -> None:
+    @jax.jit
+    def train_step(w: Any, x: Any) -> Any:
+        y = x @ w
+        return w - 0.01 * (x.T @ y) / y.size, (y * y).mean()
+
+    def program() -> None:
+        w, x = jnp.ones((700, 700)), jnp.ones((700, 700))
+        losses = []
+        for _ in range(30):
+            w, loss = train_step(w, x)
+            losses.append(float(loss))  # here
+
+    found = report(record(tmp_path / "run.log", program))
+    finding: Finding
+    [finding] = [one for one in found.findings if one.kind == "transfer"]
+    assert finding.place.code == "losses.append(float(loss))  # here"
+    assert "every step" in finding.cause
+    assert "barrier" not in finding.advice + finding.remedy
+    assert "torch" not in finding.advice + finding.remedy
+    assert finding.count >= 26
+
+
+def test_calls_that_come_fast_are_told_together_and_counted_all(tmp_path: Path) -> None:
+    x = jnp.ones(3)
+    small(x)
+
+    def program() -> None:
+        y = x
+        for _ in range(5_000):
+            y = small(y)
+
+    done = record(tmp_path / "run.log", program)
+    calls = sum(one.calls for one in done.of(Execute))
+    assert 4_800 <= calls <= 5_000
+    assert len(done.of(Execute)) < 600
+
+
+def test_operations_outside_of_jitted_functions_have_the_line_that_runs_them(tmp_path: Path) -> None:
+    def program() -> None:
+        x = jnp.ones(5)
+        for _ in range(6):
+            y = x + 1  # first
+            time.sleep(0.001)
+            x = y + 1  # second
+
+    done = record(tmp_path / "run.log", program)
+    run = Run().feed_all(done.events)
+    lines = [run.resolve(one.stack).code for one in done.of(Execute)]
+    assert lines.count("y = x + 1  # first") >= 4
+    assert lines.count("x = y + 1  # second") >= 4
+
+
+def test_the_pace_follows_the_calls() -> None:
+    from xlaprof.sources.jax.device import Device
+
+    site, now = Site(1, "f", (), 0, True), 1_000_000_000
+    for _ in range(20):
+        Device._pace(None, site, now)  # type: ignore[arg-type]
+        now += site.every * 5_000
+    assert site.every == 64
+    Device._pace(None, site, now + 64 * APART_NS)  # type: ignore[arg-type]
+    assert (site.every, site.skip) == (1, 0)
+
+
+def test_what_is_of_the_host() -> None:
+    arguments = ({"x": np.ones(4, np.float32), "y": jnp.ones(3)}, 1.0, "name", [np.float64(2.0)], (True, None))
+    assert _of_the_host(arguments, 2) == (16 + 4 + 8 + 4, 4)
+
+
+def test_nothing_is_left_behind_and_results_are_the_same(tmp_path: Path) -> None:
+    annotation = jax.profiler.StepTraceAnnotation
+
+    def state() -> tuple[Any, ...]:
+        names = ("_value", "block_until_ready")
+        return (
+            api._post_hook_state.get_global(), *(vars(ArrayImpl).get(name) for name in names), jax.block_until_ready,
+            *(vars(annotation).get(name) for name in ("__init__", "__enter__", "__exit__")),
+        )  # fmt: skip
+
+    before = state()
+    expected = float(large(jnp.ones((20, 20)))[1])
+    with xlaprof.record(tmp_path / "run.log"):
+        assert state() != before
+        assert float(large(jnp.ones((20, 20)))[1]) == expected
+        with annotation("step", step_num=1):
+            pass
+    assert state() == before
+
+
+def test_a_slot_that_the_program_uses_is_left_to_it(tmp_path: Path) -> None:
+    jax.config.update("jax_debug_nans", True)
+    try:
+        theirs = api._post_hook_state.get_global()
+        done = record(tmp_path / "run.log", lambda: [float(small(jnp.ones(())))])
+        assert api._post_hook_state.get_global() is theirs
+        assert done.of(JitCompile)
+        assert len(done.of(TransferFromDevice)) >= 1
+        assert not done.of(Execute)
+        with pytest.raises(FloatingPointError), xlaprof.record(tmp_path / "nan.log"):
+            jax.jit(lambda x: x / x)(jnp.zeros(()))
+    finally:
+        jax.config.update("jax_debug_nans", False)
+
+
+def test_buffers_that_are_given_up_and_containers_of_any_kind(tmp_path: Path) -> None:
+    step = jax.jit(lambda s: {"w": s["w"] * 2, "deep": [(s["w"].sum(),)]}, donate_argnums=0)
+    only = jax.jit(lambda w: w @ w, donate_argnums=0)
+
+    def program() -> Any:
+        state = {"w": jnp.ones((300, 300)) / 300, "deep": [(jnp.zeros(()),)]}
+        w = jnp.ones((300, 300)) / 300
+        for _ in range(20):
+            state = step({"w": state["w"], "deep": state["deep"]})
+            w = only(w)
+            time.sleep(0.001)
+        return float(w.sum()), float(state["deep"][0][0])
+
+    done = record(tmp_path / "run.log", program)
+    assert done.of(Execute)
+    assert not [one for one in done.of(Execute) if one.error]

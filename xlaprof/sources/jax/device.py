@@ -1,0 +1,302 @@
+"""When the device was busy: each call of a jitted function, and a watcher that waits for its end.
+
+JAX has one slot for a function that it calls after a call that found its program. Ours notes the moment and hands one
+of the results, the smallest, to the watcher's thread, which waits until it is there. Calls that come faster than
+:data:`APART_NS` are told together, so that a call costs less than a microsecond on average however fast they come.
+What XLA's CPU client runs within the call itself, as it does small programs, has no length that could be seen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from time import perf_counter_ns
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from xlaprof import events
+from xlaprof.errors import warn
+from xlaprof.recording import recorder, stacks
+from xlaprof.recording.stack_sampler import StackSampler, Target
+from xlaprof.recording.stacks import RawFrame
+
+from . import internals
+
+if TYPE_CHECKING:
+    from xlaprof.recording.recorder import Recorder
+
+    from .steps import Steps
+
+APART_NS = 500_000  # calls further apart than this are told one by one
+_TOGETHER = 64  # calls told as one, at most
+_SITES = 1_024  # places and functions kept apart
+_WAITING = 256  # results that wait for the watcher: further calls are told with the next
+_ARGUMENTS_EVERY = 16  # calls between two looks at the arguments of a place that uploaded nothing so far
+_DEEPEST = 100  # frames of JAX's above a line of the program
+_NUMBERS = (bool, int, float, complex)
+
+
+class Site:
+    """A place that calls a jitted function."""
+
+    __slots__ = (
+        "calls", "every", "frames", "last", "name", "own", "path", "program", "skip", "stack", "uploads", "visits",
+    )  # fmt: skip
+
+    def __init__(self, program: int, name: str, frames: tuple[RawFrame, ...], stack: int, own: bool) -> None:
+        self.program, self.name, self.frames, self.stack = program, name, frames, stack
+        self.own = own  # a function of the program's, called at a line of the program
+        self.path: tuple[Any, ...] | None = None  # to the smallest result, within plain containers
+        self.calls = self.visits = self.skip = self.last = 0
+        self.every = 1  # calls that are told as one
+        self.uploads = False  # it is given values of the host
+
+
+class Device:
+    """Attached to JAX for one recording."""
+
+    def __init__(self, rec: Recorder, package: str, announce: Callable[[int], None], steps: Steps) -> None:
+        self._rec, self._package, self._announce, self._steps = rec, package, announce, steps
+        self._sites: dict[tuple[int, CodeType, int], Site] = {}
+        self._known: dict[tuple[str, int], Site] = {}  # by name of the function and stack of the line
+        self._seq, self._numbers = itertools.count(1), itertools.count(1)
+        self._places: set[int] = set()  # Stack ids of lines that call programs
+        self._handed: queue.SimpleQueue[tuple[Site, int, Any, int] | None] = queue.SimpleQueue()
+        self._sampler = StackSampler(rec, emit=self._sampled)
+        self._last_end = 0
+        self._main: tuple[int, int, int, tuple[RawFrame, ...]] = (threading.get_ident(), rec.thread(), 0, ())
+        self._broken = False
+        self._hook = self._hooked()
+        self._inside: dict[CodeType, bool] = {}  # whether code is JAX's own
+        self._watcher: threading.Thread | None = None
+
+    def attach(self) -> bool:
+        """False where this JAX has no such slot, or the program uses it (``jax_debug_nans``)."""
+        slot = internals.post_hook()
+        if slot is None or slot.get_global() is not None:
+            return False
+        self._watcher = threading.Thread(target=self._watch, name="xlaprof jax watcher", daemon=True)
+        self._watcher.start()
+        slot.set_global(self._hook)
+        return True
+
+    def detach(self) -> None:
+        slot = internals.post_hook()
+        if slot is not None and slot.get_global() is self._hook:
+            slot.set_global(None)
+        if self._watcher is not None:
+            self._handed.put(None)
+            self._watcher.join(timeout=10.0)
+        self._sampler.close()
+        self._sites.clear()
+
+    # -- in the program's threads: a call has found its program ------------------------------------------------
+
+    def _hooked(self) -> Callable[[Any, Any, Any, Any], None]:
+        """What JAX calls. A closure: it is on the program's hot path."""
+        sites, here, find, tell = self._sites, sys._getframe, self._find, self._tell
+
+        def called(fun: Any, args: Any, kwargs: Any, out: Any) -> None:
+            frame = here(1)
+            site = sites.get((id(fun), frame.f_code, frame.f_lasti))
+            try:
+                if site is None:
+                    site = find(fun, frame)
+                if site.skip:
+                    site.skip -= 1
+                    return
+                tell(site, args, kwargs, out)
+            except Exception as error:  # nothing may be raised into the program
+                if not self._broken:
+                    self._broken = True
+                    warn(f"calls of jitted functions are not observed any more: {type(error).__name__}: {error}")
+
+        return called
+
+    def _find(self, fun: Any, frame: FrameType) -> Site:
+        """The site of a call that JAX itself may have made, as it does for operations outside of jitted functions."""
+        inside, at = self._inside, frame
+        for _ in range(_DEEPEST):
+            code = at.f_code
+            own = inside.get(code)
+            if own is None:
+                own = inside[code] = code.co_filename.startswith(self._package)
+            if not own or at.f_back is None:
+                break
+            at = at.f_back
+        key = (id(fun), at.f_code, at.f_lasti)
+        return self._sites.get(key) or self._new(key, fun)
+
+    def _new(self, key: tuple[int, CodeType, int], fun: Any) -> Site:
+        if len(self._sites) >= _SITES:
+            self._sites.clear()
+        rec = self._rec
+        if recorder.active is rec and not internals.is_ours(stacks.OWN, self._package):
+            frames = stacks.user_frames()
+            function = getattr(getattr(fun, "__wrapped__", None), "__code__", None)
+            own = isinstance(function, CodeType) and not stacks.is_library(function.co_filename, None)
+            site = self._site(str(getattr(fun, "__name__", "")), frames, rec.stack(frames), own)
+        else:
+            site = Site(0, "", (), 0, False)  # the runtime's, which tells of it itself
+        self._sites[key] = site
+        return site
+
+    def _site(self, name: str, frames: tuple[RawFrame, ...], stack: int, own: bool) -> Site:
+        site = self._known.get((name, stack))
+        if site is None:
+            if len(self._known) >= _SITES:
+                self._known.clear()
+            site = Site(next(self._numbers), name, frames, stack, own and stacks.is_users(frames))
+            self._known[name, stack] = site
+            self._places.add(stack)
+        return site
+
+    def compiled(self, name: str, frames: tuple[RawFrame, ...], begun: int) -> None:
+        """A call of a function of the program's had to be compiled: the slot is not for such calls."""
+        rec = self._rec
+        self._steps.visited(self._site(name, frames, rec.stack(frames), True), begun, rec.thread())
+
+    def _tell(self, site: Site, args: Any, kwargs: Any, out: Any) -> None:
+        now, calls, rec = perf_counter_ns(), site.every, self._rec
+        if recorder.active is not rec or self._broken or not site.program:  # in a forked child, or not to be told
+            site.skip = sys.maxsize
+            return
+        self._pace(site, now)
+        site.calls += calls
+        self._announce(now)
+        tid = rec.thread()
+        if site.uploads or not site.calls % _ARGUMENTS_EVERY or site.calls <= 4:
+            self._uploads(site, now, calls, tid, args, kwargs)
+        if threading.current_thread() is threading.main_thread():
+            self._main = (threading.get_ident(), tid, now, site.frames)
+        if site.own:
+            self._steps.visited(site, now, tid)
+        token = self._token(site, out)
+        if token is None or token.is_deleted():
+            return
+        if token.is_ready():
+            rec.emit(
+                events.Execute(
+                    next(self._seq), site.program, now, now, now, 0, "sync", site.stack, 0, "", calls
+                )
+            )  # fmt: skip
+        elif self._handed.qsize() < _WAITING:
+            self._handed.put((site, now, token, calls))
+
+    def _pace(self, site: Site, now: int) -> None:
+        """How many calls are told as one from now on."""
+        each = (now - site.last) // site.every if site.last else APART_NS
+        site.last = now
+        site.every = 1 if each >= APART_NS else min(_TOGETHER, site.every * 2, APART_NS // max(1, each) + 1)
+        site.skip = site.every - 1
+
+    def _uploads(self, site: Site, now: int, calls: int, tid: int, args: Any, kwargs: Any) -> None:
+        """Values of the host among the arguments: JAX copies them to the device at each call."""
+        size, count = _of_the_host(args, 2)
+        if kwargs:
+            more = _of_the_host(kwargs.values(), 2)
+            size, count = size + more[0], count + more[1]
+        site.uploads = count > 0
+        if count:
+            self._rec.emit(events.TransferToDevice(now, 0, size * calls, count * calls, site.stack, tid))
+
+    def _token(self, site: Site, out: Any) -> Any:
+        """The smallest result: to hold it keeps little alive."""
+        array = internals.array_class()
+        if type(out) is array:
+            return out
+        if site.path is not None:
+            found = out
+            try:
+                for step in site.path:
+                    found = found[step]
+            except (KeyError, IndexError, TypeError):
+                found = None
+            if type(found) is array:
+                return found
+        leaves = [(leaf.nbytes, at, path) for at, (path, leaf) in enumerate(_arrays(out, array, 4))]
+        if leaves:
+            site.path = min(leaves)[2]
+            found = out
+            for step in site.path:
+                found = found[step]
+            return found
+        from jax.tree_util import tree_leaves
+
+        return min((leaf for leaf in tree_leaves(out) if type(leaf) is array), key=lambda one: one.nbytes, default=None)
+
+    def _sampled(self, sample: events.Sample) -> None:
+        """A look at the host: at a line that calls a program it was in that call, for all that can be seen."""
+        if sample.stack in self._places and sample.state in ("python", "cpu", ""):
+            sample = replace(sample, state="call")
+        self._rec.emit(sample)
+
+    # -- the watcher ------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        pause: float | None = None  # until the next look at the idle host
+        sampled = False
+        wait = internals.array_class().block_until_ready
+        while True:
+            try:
+                run = self._handed.get(timeout=pause)
+            except queue.Empty:
+                pause = self._sampler.look(Target(*self._main), self._last_end)
+                sampled = True
+                continue
+            if run is None:
+                return
+            if sampled:
+                sampled = False
+                self._sampler.flush()
+            site, enqueued, token, calls = run
+            error = ""
+            try:
+                wait(token)
+            except Exception as failure:
+                if token.is_deleted():  # given up to a later call: that one's end is later
+                    continue
+                error = f"{type(failure).__name__}: {failure}".splitlines()[0]
+            del token, run
+            start = max(enqueued, self._last_end)
+            self._last_end = end = max(start, perf_counter_ns())
+            if recorder.active is self._rec:
+                self._rec.emit(
+                    events.Execute(
+                        next(self._seq), site.program, enqueued, start, end, 0, "sync", site.stack, 0, error, calls
+                    )
+                )
+            pause = self._sampler.gap_began()
+
+
+def _arrays(value: Any, array: type, deep: int, path: tuple[Any, ...] = ()) -> Any:
+    """The arrays within plain containers, with the way to each."""
+    if type(value) is array:
+        yield path, value
+    elif deep and isinstance(value, tuple | list):
+        for at, one in enumerate(value[:_TOGETHER]):
+            yield from _arrays(one, array, deep - 1, (*path, at))
+    elif deep and type(value) is dict:
+        for name, one in itertools.islice(value.items(), _TOGETHER):
+            yield from _arrays(one, array, deep - 1, (*path, name))
+
+
+def _of_the_host(values: Any, deep: int) -> tuple[int, int]:
+    """Bytes and number of NumPy arrays and Python numbers."""
+    size = count = 0
+    for one in values:
+        kind = type(one)
+        if kind is np.ndarray or isinstance(one, np.generic):
+            size, count = size + one.nbytes, count + 1
+        elif kind in _NUMBERS:
+            size, count = size + 4, count + 1
+        elif deep and kind in (tuple, list, dict):
+            more = _of_the_host(one.values() if kind is dict else one, deep - 1)
+            size, count = size + more[0], count + more[1]
+    return size, count
