@@ -29,8 +29,13 @@ _NO_ADVICE = re.compile(
     r"(The|That|A|An|No|One|Each|Nothing|Values|What|Steps|Dynamo|PyTorch|It|This|Please|If|File|Your|Avoid|Of) "
     r"(?!key/value|code (?:turns|asks|needs))"
 )
+_PAGES = "test_the_finding_is_on_the_marked_line_before_and_gone_after"
 #: in a test of its own
 ELSEWHERE = {
+    "Make this call during warm-up": _PAGES,
+    "Write the loop with jax.lax.scan": _PAGES,
+    "Put the body of the loop into one function under jax.jit": _PAGES,
+    "Leave it out of the loop: what is dispatched": _PAGES,
     "Do without the reset": "test_without_the_reset_nothing_is_compiled_again",
     "Look for something that grows with the number of steps": "test_steps_that_go_through_all_earlier_ones_get_slower",
     "Put a barrier (sync()) between its parts": "test_two_graphs_of_half_the_size_are_no_finding",

@@ -22,7 +22,16 @@ from xlaprof.analysis.findings import kinds, names
 from xlaprof.analysis.gates.limits import LIMITS
 from xlaprof.analysis.occurrences import MOST, occurrences
 from xlaprof.analysis.run import Run
-from xlaprof.events import Change, DynamoLimit, Event, FrozenCompile, JitCompile
+from xlaprof.events import (
+    Change,
+    DeviceWait,
+    DynamoLimit,
+    Event,
+    FrozenCompile,
+    JitCompile,
+    Look,
+    OutsideOperations,
+)
 
 PAGES = Path(__file__).parents[2] / "docs" / "findings"
 
@@ -46,6 +55,42 @@ planted("excess_barriers: micro-batches")(lambda: micro_batches(with_forward=Fal
 planted("growth: what is alive")(lambda: trained(200, tensors=6, size=40_000))
 planted("growth: what is alive in a long run")(lambda: trained(1_500, tensors=6, size=40_000))
 planted("growth: steps that get slower")(lambda: trained(300, slower=0.02))
+
+
+@planted("unrolled_loop: in a jitted function")
+def _unrolled_by_jax() -> Story:
+    story = Story()
+    line, name = story.line(9, "x = jnp.sin(x) + i"), story.text("simulate")
+    story.emit(
+        JitCompile(
+            t=story.now, dur=6_000_000_000, func=name, stack=line, ops=6_001, turns=2_000, loop=line, loop_ops=6_000
+        )
+    )
+    story.spend(6_100)
+    return story
+
+
+@planted("op_by_op: outside of jitted functions")
+def _op_by_op() -> Story:
+    story = Story()
+    line, name = story.line(9, "x = jnp.tanh(x)"), story.text("tanh")
+    story.emit(Look(t=story.now, dur=2_000_000_000, stack=line))
+    story.spend(2_000)
+    story.emit(OutsideOperations(t=story.now, func=name, calls=40_000, stack=line))
+    return story
+
+
+@planted("device_wait: in every step")
+def _waiting() -> Story:
+    story = Story()
+    barrier, wait = story.line(9, "torch_xla.sync()"), story.line(10, "jax.block_until_ready(w)")
+    for _ in range(20):
+        with story.step():
+            story.spend(15)
+            story.barrier(barrier, device=20)
+            story.emit(DeviceWait(story.now, 20_000_000, wait))
+            story.spend(20)
+    return story
 
 
 @planted("frozen: compiled after warm-up, and refused")

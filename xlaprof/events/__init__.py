@@ -26,7 +26,7 @@ from xlaprof.vocabulary import STANDARD, Vocabulary
 from .base import SCHEMA, Event
 from .dynamo import DynamoCompile, DynamoLimit, GraphBreak, Guard, Recompile
 from .graph_diff import Block, Change, Difference, GraphDiff, Loop, Operation
-from .jit import ArgumentChange, JitCompile
+from .jit import ArgumentChange, JitCompile, OutsideOperations
 
 __all__ = [
     "SCHEMA",
@@ -43,6 +43,7 @@ __all__ = [
     "JitCompile",
     "Loop",
     "Operation",
+    "OutsideOperations",
     "Recompile",
 ]
 

@@ -36,3 +36,16 @@ class JitCompile(Event, frozen=True, tag="jit"):
     changes: List[ArgumentChange] = []  # the first few; empty: the first program, or it is not known what differs
     known: bool = True  # False: JAX does not say which call needed it (``lower().compile()``, a backward pass)
     tid: Id = 1
+    ops: Count = 0  # operations before XLA's passes, up to 50,000; 0: not known
+    turns: Count = 0  # of a program of 1,000 or more: the times that one line of the program made the same operation
+    loop: Id = 0  # Stack id of that line
+    loop_ops: Count = 0  # operations of lines that made some about as often
+
+
+class OutsideOperations(Event, frozen=True, tag="outside"):
+    """JAX ran an operation outside of any jitted function, a program of its own. Counted since the last such event."""
+
+    t: Ns
+    func: Id  # Text id: the operation
+    calls: Count
+    stack: Id = 0  # Stack id

@@ -7,9 +7,11 @@ from msgspec.structs import replace
 
 from xlaprof.analysis.names import Ids
 from xlaprof.analysis.sums import Tally, kept
-from xlaprof.events import JitCompile
+from xlaprof.analysis.timeline.rhythm import Rhythm
+from xlaprof.events import DeviceWait, JitCompile, OutsideOperations
 
 _RECORDS = 10_000
+MANY = 16  # times that a line makes the same operation in a program: it may be a loop's
 
 
 class JitTally(Tally):
@@ -26,6 +28,22 @@ class JitTally(Tally):
     callers: set[int] = msgspec.field(default_factory=set)  # Stack ids
 
 
+class WaitTally(Tally):
+    """A line that waits for the device and reads nothing."""
+
+    count: int = 0
+    dur: int = 0  # ns
+    rhythm: Rhythm = msgspec.field(default_factory=Rhythm)
+
+
+class Counted(Tally):
+    """A line that runs operations outside of jitted functions."""
+
+    count: int = 0
+    events: int = 0
+    functions: set[int] = msgspec.field(default_factory=set)  # Text ids: their names
+
+
 class JitRecord(msgspec.Struct):
     """A program made for a call that differs from earlier ones."""
 
@@ -40,6 +58,9 @@ class Jit:
     def __init__(self) -> None:
         self.functions: dict[tuple[int, int], JitTally] = {}  # (stack of the definition, or of the line; name)
         self.records: list[JitRecord] = []
+        self.unrolled: list[JitCompile] = []  # programs that one line made many operations of
+        self.waits: dict[int, WaitTally] = {}  # by stack of the line
+        self.outside: dict[int, Counted] = {}  # by stack of the line
 
     def on_compile(self, event: JitCompile, step: int) -> None:
         key = (event.code, event.func) if event.code else (event.stack, 0)
@@ -52,10 +73,24 @@ class Jit:
         tally.backend += event.backend
         tally.cached += event.dur * event.cached
         tally.callers.add(event.stack)
+        if event.turns >= MANY and len(self.unrolled) < _RECORDS:
+            self.unrolled.append(event)
         if event.versions and event.changes:
             tally.again += 1
             if len(self.records) < _RECORDS:
                 self.records.append(JitRecord(event, step, apart))
+
+    def on_wait(self, event: DeviceWait, step: int) -> None:
+        tally = kept(self.waits, event.stack, _RECORDS, WaitTally)
+        tally.count += 1
+        tally.dur += event.dur
+        tally.rhythm.at(step)
+
+    def on_outside(self, event: OutsideOperations) -> None:
+        tally = kept(self.outside, event.stack, _RECORDS, Counted)
+        tally.count += event.calls
+        tally.events += 1
+        tally.functions |= {event.func}
 
     def merge(self, other: Jit, ids: Ids) -> None:
         """Add another recording's, which stays as it is, its ids mapped to ours."""
@@ -65,3 +100,10 @@ class Jit:
             mine.merge(replace(theirs, callers=set(map(ids.stack, theirs.callers))))
         for record in other.records:
             self.records.append(replace(record, event=ids.mapped(record.event, ("stack", "code"), ("func",))))
+        for event in other.unrolled[: _RECORDS - len(self.unrolled)]:
+            self.unrolled.append(ids.mapped(event, ("stack", "code", "loop"), ("func",)))
+        for stack, waits in other.waits.items():
+            kept(self.waits, ids.stack(stack), _RECORDS, WaitTally).merge(waits)
+        for stack, ran in other.outside.items():
+            named = replace(ran, functions=set(map(ids.text, ran.functions)))
+            kept(self.outside, ids.stack(stack), _RECORDS, Counted).merge(named)

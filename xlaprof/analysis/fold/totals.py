@@ -122,6 +122,7 @@ class Totals(ReadsAndFallbacks):
             ev.Recompile: self._on_dynamo_recompile,
             ev.DynamoLimit: self._on_dynamo_limit,
             ev.FrozenCompile: self._on_frozen,
+            ev.OutsideOperations: self.jit.on_outside,
         }
 
     def distributions(self) -> Iterator[Distribution]:
@@ -196,6 +197,7 @@ class Totals(ReadsAndFallbacks):
         if event.tid == self.main_thread:
             self._paint((event.t, event.t + event.dur, host.TRANSFER, event.stack))
             self._add_wait((event.t, event.t + event.dur, event.dur))
+            self.jit.on_wait(event, self.steps_ended)
 
     def _on_hole(self, event: ev.Hole) -> None:
         if event.tid == self.main_thread:
@@ -403,21 +405,19 @@ class Totals(ReadsAndFallbacks):
         self.torch_compile.on_break(event, self.step_num + 1)
 
     def _on_dynamo_compile(self, event: ev.DynamoCompile) -> None:
-        end = event.t + event.dur
-        self._paint((event.t, end, host.COMPILE, event.stack))
-        self.compiling = None
-        self.now = ("running", end)
-        self.cover(event.t, end)
+        self._compiled(event)
         self.torch_compile.on_compile(event, self.step_num + 1)
-        self.frozen.on_compiled(event)
 
     def _on_jit_compile(self, event: ev.JitCompile) -> None:
+        self._compiled(event)
+        self.jit.on_compile(event, self.step_num + 1)
+
+    def _compiled(self, event: ev.DynamoCompile | ev.JitCompile) -> None:
         end = event.t + event.dur
         self._paint((event.t, end, host.COMPILE, event.stack))
         self.compiling = None
         self.now = ("running", end)
         self.cover(event.t, end)
-        self.jit.on_compile(event, self.step_num + 1)
         self.frozen.on_compiled(event)
 
     def _on_dynamo_recompile(self, event: ev.Recompile) -> None:

@@ -38,6 +38,7 @@ _TOGETHER = 64  # calls told as one, at most
 _SITES = 1_024  # places and functions kept apart
 _WAITING = 256  # results that wait for the watcher: further calls are told with the next
 _ARGUMENTS_EVERY = 16  # calls between two looks at the arguments of a place that uploaded nothing so far
+_OUTSIDE_NS = 10_000_000_000  # between two counts of operations outside of jitted functions
 _DEEPEST = 100  # frames of JAX's above a line of the program
 _NUMBERS = (bool, int, float, complex)
 
@@ -46,14 +47,15 @@ class Site:
     """A place that calls a jitted function."""
 
     __slots__ = (
-        "calls", "every", "frames", "last", "name", "own", "path", "program", "skip", "stack", "uploads", "visits",
+        "calls", "every", "frames", "last", "name", "own", "path", "program", "ran", "skip", "stack", "uploads",
+        "visits",
     )  # fmt: skip
 
     def __init__(self, program: int, name: str, frames: tuple[RawFrame, ...], stack: int, own: bool) -> None:
         self.program, self.name, self.frames, self.stack = program, name, frames, stack
         self.own = own  # a function of the program's, called at a line of the program
         self.path: tuple[Any, ...] | None = None  # to the smallest result, within plain containers
-        self.calls = self.visits = self.skip = self.last = 0
+        self.calls = self.visits = self.skip = self.last = self.ran = 0
         self.every = 1  # calls that are told as one
         self.uploads = False  # it is given values of the host
 
@@ -70,6 +72,7 @@ class Device:
         self._handed: queue.SimpleQueue[tuple[Site, int, Any, int] | None] = queue.SimpleQueue()
         self._sampler = StackSampler(rec, emit=self._sampled)
         self._last_end = 0
+        self._outside_at = perf_counter_ns()
         self._main: tuple[int, int, int, tuple[RawFrame, ...]] = (threading.get_ident(), rec.thread(), 0, ())
         self._broken = False
         self._hook = self._hooked()
@@ -94,6 +97,7 @@ class Device:
             self._handed.put(None)
             self._watcher.join(timeout=10.0)
         self._sampler.close()
+        self._tell_outside()
         self._sites.clear()
 
     # -- in the program's threads: a call has found its program ------------------------------------------------
@@ -231,6 +235,15 @@ class Device:
 
         return min((leaf for leaf in tree_leaves(out) if type(leaf) is array), key=lambda one: one.nbytes, default=None)
 
+    def _tell_outside(self) -> None:
+        """How often operations outside of jitted functions ran: by line, since the last time."""
+        now, rec = perf_counter_ns(), self._rec
+        for site in list(self._known.values()):
+            count, site.ran = site.calls - site.skip - site.ran, site.calls - site.skip
+            if not site.own and site.stack and count > 0:
+                rec.emit(events.OutsideOperations(now, rec.text(site.name), count, site.stack))
+        self._outside_at = now
+
     def _sampled(self, sample: events.Sample) -> None:
         """A look at the host: at a line that calls a program it was in that call, for all that can be seen."""
         if sample.stack in self._places and sample.state in ("python", "cpu", ""):
@@ -252,6 +265,8 @@ class Device:
                 continue
             if run is None:
                 return
+            if perf_counter_ns() - self._outside_at > _OUTSIDE_NS:
+                self._tell_outside()
             if sampled:
                 sampled = False
                 self._sampler.flush()

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 _MISS, _FILE = "cache_miss", "pjit.py"
 _PARTS = ("fun", "args", "kwargs", "jit_info")
 _DEEPEST = 2_000
+_NEAR = 12  # frames between the begin of a phase and what begins it
 
 
 class Miss(NamedTuple):
@@ -53,6 +54,18 @@ def _miss(frame: FrameType) -> Miss | None:
     if any(name not in held for name in _PARTS):
         return None
     return Miss(id(frame), *(held[name] for name in _PARTS))
+
+
+def lowered() -> Any:
+    """The jaxpr that JAX lowers now; None where this JAX has it otherwise."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_NEAR):
+        if frame is None:
+            break
+        if frame.f_code.co_filename.endswith("pxla.py") and "closed_jaxpr" in frame.f_code.co_varnames:
+            return frame.f_locals.get("closed_jaxpr")
+        frame = frame.f_back
+    return None
 
 
 def is_traced(value: Any) -> bool:

@@ -21,6 +21,7 @@ from .calls import Calls
 from .device import Device
 from .reads import Reads
 from .steps import Steps
+from .unrolled import Unrolled, unrolled
 
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
@@ -47,6 +48,7 @@ class _Open(msgspec.Struct):
     began: int = 0  # the phase that runs
     within: int = 0  # ns of programs made meanwhile
     cached: bool = False
+    program: Unrolled = Unrolled(0)
 
 
 class _Local(threading.local):
@@ -136,6 +138,8 @@ class Listeners:
             open_.append(top)
         assert top is not None
         top.began = now
+        if event == _LOWER and not top.ours and (jaxpr := internals.lowered()) is not None:
+            top.program = unrolled(jaxpr)
 
     def _end(self, event: str) -> None:
         open_ = self._local.open
@@ -185,6 +189,10 @@ class Listeners:
                 versions=versions,
                 changes=changes,
                 known=made.miss is not None,
+                ops=made.program.ops,
+                turns=made.program.turns,
+                loop=rec.stack(made.program.frames),
+                loop_ops=made.program.within,
                 tid=rec.thread(),
             )
         )

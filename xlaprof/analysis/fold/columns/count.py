@@ -170,6 +170,9 @@ def _add(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> Fresh:
     numbers = numbers[np.searchsorted(ends.at, steps.at)]
     for live, turn in zip(part[ev.Live].events, np.searchsorted(ends.at, part[ev.Live].at).tolist(), strict=True):
         run.add_live(live, run.steps_ended + turn)
+    waits = part[ev.DeviceWait].where(part[ev.DeviceWait]["tid"] == run.main_thread)
+    for wait, turn in zip(waits.events, np.searchsorted(ends.at, waits.at).tolist(), strict=True):
+        run.jit.on_wait(wait, run.steps_ended + turn)
     run.recent_uploads.extend(sent.events)
     run.uploads.add(len(sent), int(sent["dur"].sum()))
     if run.now[0] != "running" and len(steps) + len(part[ev.Execute]):
@@ -180,13 +183,13 @@ def _add(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> Fresh:
     _add_scopes(run, part[ev.Scope])
     _add_pauses(run, part)
     add_rhythms(run, part, ends, sums)
-    waits = add_reads(run, part, cuts, numbers)
+    waited = add_reads(run, part, cuts, numbers)
     digests = add_digests(run, sums)
     runs = add_runs(run, part)
     recorded, traced = _add_barriers(run, part, cuts)
     unread = part[ev.Execute].at[~part[ev.Execute].for_reads]
     closed = _add_steps(run, part, ends, np.sort(np.concatenate((cuts, unread))))
-    return Fresh(painted, runs, holes, waits, recorded, traced, closed, digests)
+    return Fresh(painted, runs, holes, waited, recorded, traced, closed, digests)
 
 
 def _paint(run: Totals, part: Kinds, ends: Kind) -> Column:

@@ -1,0 +1,114 @@
+"""Patterns that make programs of JAX slow, planted in real ones, and their harmless twins."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from recording import recording
+
+from xlaprof.analysis.model import Report
+from xlaprof.analysis.run import Run
+from xlaprof.events import JitCompile, OutsideOperations
+from xlaprof.sources.jax import unrolled
+
+
+def report(path: Path, program: Callable[[], Any]) -> tuple[Report, list[Any]]:
+    jax.clear_caches()
+    with recording(path) as recorded:
+        program()
+    events = recorded().events
+    return Run().feed_all(events).report(), events
+
+
+def kinds(found: Report) -> list[str]:
+    return [one.kind for one in found.findings]
+
+
+@pytest.mark.parametrize("turns", [5, 700])
+def test_a_python_loop_in_a_jitted_function_is_found_by_its_line(turns: int, tmp_path: Path) -> None:
+    @jax.jit
+    def simulate(x: Any) -> Any:
+        for turn in range(turns):
+            x = jnp.sin(x) * 1.01 + turn  # here
+        return x
+
+    found, events = report(tmp_path / "run.log", lambda: simulate(jnp.ones(4)))
+    [made] = [one for one in events if isinstance(one, JitCompile) and one.ops >= 3 * turns]
+    assert (made.turns, made.loop_ops) == ((700, 2100) if turns == 700 else (0, 0))
+    if turns == 5:
+        assert "unrolled_loop" not in kinds(found)
+        return
+    [finding] = [one for one in found.findings if one.kind == "unrolled_loop"]
+    assert finding.place.code == "x = jnp.sin(x) * 1.01 + turn  # here"
+    assert "traced 700 times" in finding.cause
+    assert any(place.code == "for turn in range(turns):" for place in finding.also)
+    assert "jax.lax.scan" in finding.advice
+
+
+def test_the_backward_pass_of_a_loop_has_as_many_turns() -> None:
+    def loss(x: Any) -> Any:
+        for _ in range(200):
+            x = jnp.sin(x) * x
+        return x.sum()
+
+    seen = unrolled.unrolled(jax.make_jaxpr(jax.grad(loss))(jnp.ones(3)))
+    assert seen.ops > 1_000
+    assert 199 <= seen.turns <= 201
+    assert seen.frames[0].file == __file__
+    scanned = jax.make_jaxpr(lambda x: jax.lax.scan(lambda c, _: (jnp.sin(c), None), x, length=5_000)[0])(1.0)
+    assert unrolled.unrolled(scanned).ops < 10
+
+
+def test_operations_outside_of_jitted_functions_are_counted_by_line(tmp_path: Path) -> None:
+    def program() -> None:
+        x, until = jnp.ones(4), time.perf_counter() + 2.5
+        while time.perf_counter() < until:
+            x = jnp.tanh(x) * 0.5 + x  # here
+
+    found, events = report(tmp_path / "run.log", program)
+    [finding] = [one for one in found.findings if one.kind == "op_by_op"]
+    assert finding.place.code == "x = jnp.tanh(x) * 0.5 + x  # here"
+    assert "tanh" in finding.cause
+    assert finding.cost_s > 1
+    assert sum(one.calls for one in events if isinstance(one, OutsideOperations)) > 3_000
+
+
+def test_a_few_of_them_are_no_finding(tmp_path: Path) -> None:
+    step = jax.jit(lambda x: x * 2)
+
+    def program() -> None:
+        x = jnp.ones(4)
+        for _ in range(60):
+            x = step(x)
+            time.sleep(0.002)
+        print(x + 1)
+
+    found, _ = report(tmp_path / "run.log", program)
+    assert not {"op_by_op", "device_wait", "unrolled_loop"} & set(kinds(found))
+
+
+def test_waiting_in_every_step_is_a_finding_and_once_at_the_end_is_none(tmp_path: Path) -> None:
+    step = jax.jit(lambda w: w + 1e-5 * jnp.tanh(w @ w).T @ w)
+    start = jnp.ones((600, 600)) / 600
+
+    def program(each: bool) -> None:
+        w = start
+        for _ in range(25):
+            time.sleep(0.015)
+            w = step(w)
+            if each:
+                jax.block_until_ready(w)  # here
+        w.block_until_ready()
+
+    found, _ = report(tmp_path / "each.log", lambda: program(True))
+    [finding] = [one for one in found.findings if one.kind == "device_wait"]
+    assert finding.place.code == "jax.block_until_ready(w)  # here"
+    assert "in every step" in finding.cause
+    found, _ = report(tmp_path / "once.log", lambda: program(False))
+    assert "device_wait" not in kinds(found)
