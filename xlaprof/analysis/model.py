@@ -235,6 +235,7 @@ class FunctionStat(msgspec.Struct, frozen=True):
     breaks: int  # lines that break a graph
     compile_s: float
     plain: tuple[str, ...] = ()  # what of it runs as plain Python: "all of it", "what follows line 9"
+    phases: tuple[tuple[str, float], ...] = ()  # seconds of ``compile_s``, the longest first; empty: not known
 
 
 class Charge(msgspec.Struct, frozen=True):

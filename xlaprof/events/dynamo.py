@@ -2,7 +2,7 @@
 
 import msgspec
 
-from xlaprof.bounds import Count, CountIfKnown, Id, List, Ns, Number, String
+from xlaprof.bounds import Count, CountIfKnown, Id, List, Ns, Number, String, Table
 
 from .base import Event
 
@@ -50,6 +50,10 @@ class DynamoCompile(Event, frozen=True, tag="dynamo"):
     cached: bool = False  # the compiler behind it had it in its cache
     fail: String = ""  # type name of what stopped it
     tid: Id = 1
+    #: ns by phase, which sum to ``dur`` where they are known: "Dynamo" | "guards" | "backend" | "AOTAutograd" |
+    #: "Inductor" | "kernels" (their compilation) | "autotuning" | "cache" (look-up and load) | "garbage collection" |
+    #: "unaccounted" (in none of them)
+    phases: Table[String, Ns] = {}
 
 
 class Guard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -172,6 +172,9 @@ def _functions(report: Report, name: str, noun: str, done: CompiledFunctions, wi
             facts.append(f"broken at {plural(function.breaks, 'line')}")
         facts += [f"{one} runs as plain Python" for one in function.plain]
         yield paragraph("", ", ".join(facts), width)
+        if function.phases:
+            spent = (f"{printable(phase)} {duration(seconds)}" for phase, seconds in function.phases)
+            yield paragraph("", f"of it {', '.join(spent)}", width)
     if done.count > _FUNCTIONS:
         yield Text(f"and {plural(done.count - _FUNCTIONS, 'more function')}", "dim")
     for charge in done.charges:

@@ -19,6 +19,7 @@ from xlaprof.analysis.places import short
 from xlaprof.events import DynamoCompile, GraphBreak
 from xlaprof.text.quantities import duration, plural
 
+UNACCOUNTED = "unaccounted"
 FUNCTIONS = 50  # listed one by one
 _FAILURES = 3  # named
 _Key = tuple[int, int]  # of a function: stack of its definition, name
@@ -52,7 +53,16 @@ def _stat(facts: Facts, key: _Key, tally: FunctionTally, breaks: int) -> Functio
         breaks=breaks,
         compile_s=tally.dur / 1e9,
         plain=tuple(_plain(facts, tally)),
+        phases=tuple(_phases(tally)),
     )
+
+
+def _phases(tally: FunctionTally) -> Iterator[tuple[str, float]]:
+    """All of the function's compile time: what no phase has is unaccounted."""
+    if tally.phases:
+        spent = dict(tally.phases)
+        spent[UNACCOUNTED] = spent.get(UNACCOUNTED, 0) + max(0, tally.dur - sum(spent.values()))
+        yield from sorted(((name, ns / 1e9) for name, ns in spent.items() if ns), key=lambda one: -one[1])
 
 
 def _plain(facts: Facts, tally: FunctionTally) -> Iterator[str]:

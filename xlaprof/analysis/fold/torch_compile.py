@@ -11,13 +11,14 @@ import msgspec
 from msgspec.structs import replace
 
 from xlaprof.analysis.names import Ids
-from xlaprof.analysis.sums import Tally, kept
+from xlaprof.analysis.sums import Tally, add_bounded, kept
 from xlaprof.events import Compile, DynamoCompile, DynamoLimit, GraphBreak, Recompile
 
 _RECORDS = 10_000
 _FRAMES = 1_000  # numbers of frames kept apart per function
 _RAISED = "GB0088"  # the program's own exception leaves the function: this break loses nothing
 _UNSUPPORTED = "Unsupported"  # Dynamo gives the function up, and the program goes on
+_PHASES = 32  # kept apart
 _OPEN = 1_000  # compilations whose end is still to come
 
 
@@ -56,6 +57,7 @@ class FunctionTally(Tally):
     limit: DynamoLimit | None = None
     limited: int = 0  # the step in which that was hit
     callers: set[int] = msgspec.field(default_factory=set)
+    phases: dict[str, int] = msgspec.field(default_factory=dict)  # ns of ``dur``, as far as they are known
 
 
 class CallTally(Tally):
@@ -187,6 +189,8 @@ class TorchCompile:
             function.callers.clear()  # Dynamo begins anew, also after a reset
         function.compiles += 1
         function.dur += event.dur
+        for phase, ns in event.phases.items():
+            add_bounded(function.phases, phase, ns, _PHASES)
         function.backend = event.backend or function.backend
         function.callers.add(event.stack)
         function.cached += event.dur * event.cached
@@ -211,6 +215,7 @@ class TorchCompile:
         """XLA compiled the graph that Dynamo captured last."""
         if self._function is not None:
             self._function.dur += event.dur
+            add_bounded(self._function.phases, "XLA", event.dur, _PHASES)
         if self._latest is not None:
             self._latest.dur += event.dur
         if self._resumed is not None:

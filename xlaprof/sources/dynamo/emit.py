@@ -20,6 +20,7 @@ from . import hints, process
 from .breaks import user_name
 from .guards import Guard, subject
 from .handed_over import in_the_functions_terms
+from .phases import Phases
 from .record import Broke, Captured, Compiled, Recompiles, parse
 
 #: functions remembered, by their number; and versions whose objects are
@@ -43,6 +44,7 @@ class Emitter:
         self._rec = rec
         self.compiles = self.breaks = self.recompiles = 0
         self.seconds = 0.0
+        self.phases = Phases()
         self._functions: dict[str, _Function] = {}  # Dynamo's number of the frame -> what it is
         #: (file, co_name) -> name and line of each definition
         self._defined: dict[tuple[str, str], dict[int, str]] = {}
@@ -208,7 +210,8 @@ class Emitter:
         t = min(max(start, now - 10 * event.dur - 1_000_000_000), now)
         if again := self._again(replace(event, t=t), function, where):
             rec.emit(again)
-        rec.emit(replace(event, t=t, backend=rec.text(backend), **where))
+        phases = self.phases.of(event.compile, event.backward)
+        rec.emit(replace(event, t=t, backend=rec.text(backend), phases=phases, **where))
         if done.limit:
             guard = self._last.get(event.compile)
             rec.emit(

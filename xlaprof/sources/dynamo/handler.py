@@ -116,7 +116,9 @@ class Handler(logging.Handler):
             return
         try:
             metadata = getattr(record, "metadata", None)
-            if isinstance(metadata, dict) and "chromium_event" not in metadata and "str" not in metadata:
+            if isinstance(metadata, dict) and "chromium_event" in metadata:
+                self._emitter.phases.take(getattr(record, "payload", None))
+            elif isinstance(metadata, dict) and "str" not in metadata:
                 if "dynamo_start" in metadata:
                     self._register_callbacks()  # reset() forgets them
                 self._emitter.take(metadata, getattr(record, "payload", None))

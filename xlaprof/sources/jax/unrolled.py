@@ -47,7 +47,9 @@ def unrolled(jaxpr: Any) -> Unrolled:
         return Unrolled(len(ops))
     (_, line), most = made.most_common(1)[0]
     # a backward pass makes some operations of a line several times: the turns are as many as the rarest ones
-    turns = min(times for (_, where), times in made.items() if where == line and times * _SEVERAL >= most)
+    place = _frame(line)
+    here = (times for (_, where), times in made.items() if where[0] is line[0] and _frame(where) == place)
+    turns = min(times for times in here if times * _SEVERAL >= most)
     within = sum(times for times in made.values() if times * 2 >= turns)
     return Unrolled(len(ops), turns, tuple(_frame(one) for one in stacks[line][:_KEPT]), within)
 

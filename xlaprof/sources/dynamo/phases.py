@@ -1,0 +1,90 @@
+"""Where the time of a compilation went: Dynamo's trace has the begin and end of each part, one within another.
+
+Each part's own time, without the parts within it, counts for its phase; a part of no phase of its own counts for the
+one around it. So the phases of a compilation sum to its time, and what none of them has is ``unaccounted``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+UNACCOUNTED = "unaccounted"
+_ROOTS = frozenset({"entire_frame_compile", "entire_backward_compile"})
+_DYNAMO, _AOT, _INDUCTOR, _KERNELS = "Dynamo", "AOTAutograd", "Inductor", "kernels"
+_TUNING, _GUARDS, _CACHE, _GC, _BACKEND = "autotuning", "guards", "cache", "garbage collection", "backend"
+#: how the name of a part begins -> its phase; the first that fits
+_PHASES = (
+    ("compile_attempt", _DYNAMO), ("bytecode_tracing", _DYNAMO), ("insert_deferred", _DYNAMO),
+    ("build_guards", _GUARDS), ("gc", _GC), ("backend_compile", _BACKEND), ("create_aot_dispatcher", _AOT), ("aot_", _AOT),
+    ("_recursive_joint", _AOT), ("min_cut", _AOT), ("compile_file", _KERNELS), ("async_compile", _KERNELS),
+    ("TritonCompile", _KERNELS), ("triton", _KERNELS), ("precompile", _KERNELS), ("autotun", _TUNING),
+    ("CachingAutotuner", _TUNING), ("benchmark", _TUNING), ("fx_graph_cache", _CACHE), ("inductor_codecache", _CACHE),
+    ("AOTAutogradCache", _CACHE), ("autograd_cache", _CACHE), ("remote_", _CACHE), ("PyCodeCache", _CACHE),
+    ("FxGraphCache", _CACHE), ("CacheBase", _CACHE), ("compile_fx", _INDUCTOR), ("inductor_compile", _INDUCTOR),
+    ("fx_codegen", _INDUCTOR),
+)  # fmt: skip
+_DEEPEST, _KEPT = 200, 64
+
+
+class _Part:
+    __slots__ = ("begun", "name", "phase", "within")
+
+    def __init__(self, name: str, phase: str, begun: float) -> None:
+        self.name, self.phase, self.begun = name, phase, begun
+        self.within = 0.0  # of the parts in it
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.open: list[_Part] = []
+        self.spent: dict[str, float] = {}  # us by phase, of the compilation that goes on
+        self.done: dict[tuple[str, bool], dict[str, int]] = {}  # by compile id and whether backward: ns by phase
+
+
+class Phases:
+    """Fed with the trace's events of parts, on the thread that compiles."""
+
+    def __init__(self) -> None:
+        self._local = _Local()
+
+    def take(self, payload: Any) -> None:
+        """An event of the trace, as text or parsed."""
+        event = json.loads(payload) if isinstance(payload, str) else payload
+        name, moment, kind = event["name"], float(event["ts"]), event["ph"]
+        local = self._local
+        if kind == "B":
+            if name in _ROOTS:
+                local.open.clear()
+                local.spent.clear()
+            elif not local.open or len(local.open) >= _DEEPEST:
+                return
+            local.open.append(_Part(name, _phase(name, local.open), moment))
+        elif kind == "E" and any(part.name == name for part in local.open):
+            while (part := local.open.pop()).name != name:  # an exception left these
+                if local.open:
+                    local.open[-1].within += part.within
+            took = max(0.0, moment - part.begun)
+            local.spent[part.phase] = local.spent.get(part.phase, 0.0) + max(0.0, took - part.within)
+            if local.open:
+                local.open[-1].within += took
+            elif name in _ROOTS:
+                compile = str((event.get("args") or {}).get("compile_id", ""))
+                if len(local.done) >= _KEPT:
+                    local.done.clear()
+                spent = {phase: int(us * 1000) for phase, us in local.spent.items() if us >= 1}
+                local.done[compile, name == "entire_backward_compile"] = spent
+
+    def of(self, compile: str, backward: bool) -> dict[str, int]:
+        """ns by phase of a compilation that has ended on this thread, once; empty where that is not known."""
+        return self._local.done.pop((compile, backward), {})
+
+
+def _phase(name: str, around: list[_Part]) -> str:
+    if not around:
+        return UNACCOUNTED
+    for begin, phase in _PHASES:
+        if name.startswith(begin):
+            return phase
+    return around[-1].phase
