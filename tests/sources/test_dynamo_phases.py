@@ -60,7 +60,7 @@ def test_the_phases_of_each_compilation_sum_to_its_wall_time(tmp_path: Path) -> 
         assert one.phases["guards"] > 0
         assert one.phases[UNACCOUNTED] < 0.2 * one.dur
     [function] = done.report.torch_compile.functions
-    assert sum(seconds for _, seconds in function.phases) == pytest.approx(function.compile_s, rel=1e-6)
+    assert sum(seconds for _, seconds in function.phases) == pytest.approx(function.compile_s, rel=1e-4)
     assert dict(function.phases)["backend"] >= 0.45
     assert [seconds for _, seconds in function.phases] == sorted((one for _, one in function.phases), reverse=True)
 

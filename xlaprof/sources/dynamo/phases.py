@@ -17,8 +17,8 @@ _TUNING, _GUARDS, _CACHE, _GC, _BACKEND = "autotuning", "guards", "cache", "garb
 #: how the name of a part begins -> its phase; the first that fits
 _PHASES = (
     ("compile_attempt", _DYNAMO), ("bytecode_tracing", _DYNAMO), ("insert_deferred", _DYNAMO),
-    ("build_guards", _GUARDS), ("gc", _GC), ("backend_compile", _BACKEND), ("create_aot_dispatcher", _AOT), ("aot_", _AOT),
-    ("_recursive_joint", _AOT), ("min_cut", _AOT), ("compile_file", _KERNELS), ("async_compile", _KERNELS),
+    ("build_guards", _GUARDS), ("gc", _GC), ("backend_compile", _BACKEND), ("create_aot_dispatcher", _AOT),
+    ("aot_", _AOT), ("_recursive_joint", _AOT), ("min_cut", _AOT), ("compile_file", _KERNELS), ("async_compile", _KERNELS),
     ("TritonCompile", _KERNELS), ("triton", _KERNELS), ("precompile", _KERNELS), ("autotun", _TUNING),
     ("CachingAutotuner", _TUNING), ("benchmark", _TUNING), ("fx_graph_cache", _CACHE), ("inductor_codecache", _CACHE),
     ("AOTAutogradCache", _CACHE), ("autograd_cache", _CACHE), ("remote_", _CACHE), ("PyCodeCache", _CACHE),
