@@ -15,16 +15,19 @@ _ROOTS = frozenset({"entire_frame_compile", "entire_backward_compile"})
 _DYNAMO, _AOT, _INDUCTOR, _KERNELS = "Dynamo", "AOTAutograd", "Inductor", "kernels"
 _TUNING, _GUARDS, _CACHE, _GC, _BACKEND = "autotuning", "guards", "cache", "garbage collection", "backend"
 #: how the name of a part begins -> its phase; the first that fits
-_PHASES = (
-    ("compile_attempt", _DYNAMO), ("bytecode_tracing", _DYNAMO), ("insert_deferred", _DYNAMO),
-    ("build_guards", _GUARDS), ("gc", _GC), ("backend_compile", _BACKEND), ("create_aot_dispatcher", _AOT),
-    ("aot_", _AOT), ("_recursive_joint", _AOT), ("min_cut", _AOT), ("compile_file", _KERNELS), ("async_compile", _KERNELS),
-    ("TritonCompile", _KERNELS), ("triton", _KERNELS), ("precompile", _KERNELS), ("autotun", _TUNING),
-    ("CachingAutotuner", _TUNING), ("benchmark", _TUNING), ("fx_graph_cache", _CACHE), ("inductor_codecache", _CACHE),
-    ("AOTAutogradCache", _CACHE), ("autograd_cache", _CACHE), ("remote_", _CACHE), ("PyCodeCache", _CACHE),
-    ("FxGraphCache", _CACHE), ("CacheBase", _CACHE), ("compile_fx", _INDUCTOR), ("inductor_compile", _INDUCTOR),
-    ("fx_codegen", _INDUCTOR),
-)  # fmt: skip
+_BEGINNINGS = {
+    _DYNAMO: "compile_attempt bytecode_tracing insert_deferred",
+    _GUARDS: "build_guards",
+    _GC: "gc",
+    _BACKEND: "backend_compile",
+    _AOT: "create_aot_dispatcher aot_ _recursive_joint min_cut",
+    _KERNELS: "compile_file async_compile TritonCompile triton precompile",
+    _TUNING: "autotun CachingAutotuner benchmark",
+    _CACHE: "fx_graph_cache inductor_codecache AOTAutogradCache autograd_cache remote_ PyCodeCache FxGraphCache "
+    "CacheBase",
+    _INDUCTOR: "compile_fx inductor_compile fx_codegen",
+}
+_PHASES = tuple((begin, phase) for phase, begins in _BEGINNINGS.items() for begin in begins.split())
 _DEEPEST, _KEPT = 200, 64
 
 
