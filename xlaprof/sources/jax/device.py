@@ -27,6 +27,7 @@ from xlaprof.recording.stack_sampler import StackSampler, Target
 from xlaprof.recording.stacks import RawFrame
 
 from . import internals
+from .sites import Site
 
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
@@ -41,23 +42,6 @@ _ARGUMENTS_EVERY = 16  # calls between two looks at the arguments of a place tha
 _OUTSIDE_NS = 10_000_000_000  # between two counts of operations outside of jitted functions
 _DEEPEST = 100  # frames of JAX's above a line of the program
 _NUMBERS = (bool, int, float, complex)
-
-
-class Site:
-    """A place that calls a jitted function."""
-
-    __slots__ = (
-        "calls", "every", "frames", "last", "name", "own", "path", "program", "ran", "skip", "stack", "uploads",
-        "visits",
-    )  # fmt: skip
-
-    def __init__(self, program: int, name: str, frames: tuple[RawFrame, ...], stack: int, own: bool) -> None:
-        self.program, self.name, self.frames, self.stack = program, name, frames, stack
-        self.own = own  # a function of the program's, called at a line of the program
-        self.path: tuple[Any, ...] | None = None  # to the smallest result, within plain containers
-        self.calls = self.visits = self.skip = self.last = self.ran = 0
-        self.every = 1  # calls that are told as one
-        self.uploads = False  # it is given values of the host
 
 
 class Device:

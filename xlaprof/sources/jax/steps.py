@@ -16,7 +16,7 @@ from xlaprof.recording import recorder
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
 
-    from .device import Site
+    from .sites import Site
 
 _SURE = 3  # calls from which on a line is taken for a loop
 _MORE = 2  # times as often: then the steps are another function's

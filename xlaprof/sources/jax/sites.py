@@ -1,0 +1,24 @@
+"""Places that call jitted functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xlaprof.recording.stacks import RawFrame
+
+
+class Site:
+    """A place that calls a jitted function."""
+
+    __slots__ = (
+        "calls", "every", "frames", "last", "name", "own", "path", "program", "ran", "skip", "stack", "uploads",
+        "visits",
+    )  # fmt: skip
+
+    def __init__(self, program: int, name: str, frames: tuple[RawFrame, ...], stack: int, own: bool) -> None:
+        self.program, self.name, self.frames, self.stack = program, name, frames, stack
+        self.own = own  # a function of the program's, called at a line of the program
+        self.path: tuple[Any, ...] | None = None  # to the smallest result, within plain containers
+        self.calls = self.visits = self.skip = self.last = self.ran = 0
+        self.every = 1  # calls that are told as one
+        self.uploads = False  # it is given values of the host
