@@ -85,7 +85,7 @@ def report(program: Path, log: Path, *, again: bool = False) -> dict[str, Any]:
         done = subprocess.run(
             [sys.executable, "-m", "xlaprof", *command],
             capture_output=True, text=True, check=False, cwd=elsewhere, timeout=_LIMIT_S,
-            env={"PJRT_DEVICE": "CPU", **os.environ},
+            env={"PJRT_DEVICE": "CPU", **os.environ, "XLAPROF_CACHE_DIR": "off"},
         )  # fmt: skip
     written = log.with_suffix(".json")
     text = done.stdout if again else written.read_text() if written.exists() else ""

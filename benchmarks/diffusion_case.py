@@ -73,7 +73,7 @@ def record(name: str, steps: int, folder: Path) -> Case:
 
 
 def _xlaprof(*words: str, cwd: Path) -> str:
-    environment = {**os.environ, "COLUMNS": WIDTH, "NO_COLOR": "1"}
+    environment = {**os.environ, "COLUMNS": WIDTH, "NO_COLOR": "1", "XLAPROF_CACHE_DIR": "off"}
     done = subprocess.run(
         [sys.executable, "-m", "xlaprof", *words], cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True
     )

@@ -38,7 +38,7 @@ def looks(kind: str, program: str) -> str:
 
 
 def _xlaprof(*words: str, cwd: str) -> str:
-    environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
+    environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "XLAPROF_CACHE_DIR": "off"}
     command = [sys.executable, "-m", "xlaprof", *words]
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
     if done.returncode:

@@ -184,4 +184,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("XLAPROF_CACHE_DIR", "off")
     sys.exit(main())

@@ -50,7 +50,7 @@ def _printed(command: str, folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-m", *shlex.split(command)[1:]],
         cwd=folder,
-        env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
+        env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "XLAPROF_CACHE_DIR": "off"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -103,7 +103,7 @@ def environment(program: Program, device: str, backend: str) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "USE_TORCH_XLA": xla,
     }
-    return {"OMP_NUM_THREADS": "1", **os.environ, **own, **dict(program.environment)}
+    return {"OMP_NUM_THREADS": "1", "XLAPROF_CACHE_DIR": "off", **os.environ, **own, **dict(program.environment)}
 
 
 def run(command: list[str], variables: dict[str, str]) -> str:

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 # A slow machine is not a failing test, so there is no deadline anywhere.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
+os.environ["XLAPROF_CACHE_DIR"] = "off"  # what a test compiles is compiled, and in no user's folder
 if os.environ.get("TERM") == "dumb":  # pages are drawn in full wherever the tests run
     os.environ["TERM"] = "xterm"
 settings.load_profile("ci" if os.environ.get("CI") else "default")

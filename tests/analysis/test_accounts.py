@@ -1,6 +1,7 @@
 """Every second of a run is in one account: what findings explain of it, what is normal, what nothing explains."""
 
 import math
+from typing import Any
 
 import msgspec
 import pytest
@@ -331,7 +332,7 @@ def test_what_torch_compile_took_has_an_account_without_a_device_too() -> None:
 
 
 def test_the_persistent_cache_saves_what_it_did_not_hold() -> None:
-    def text(*graphs: tuple[str, bool]) -> str:
+    def text(*graphs: tuple[str, bool], **more: Any) -> str:
         story = two_phases()
         for program, (trigger, cached) in enumerate(graphs, 10):
             start = story.now
@@ -340,13 +341,17 @@ def test_the_persistent_cache_saves_what_it_did_not_hold() -> None:
             story.emit(
                 Compile(
                     t=start, dur=dur, program=program, graph=f"{program}", ops=9, inputs=1, outputs=1, trigger=trigger,
-                    stack=story.line(program), backend=dur * 9 // 10, cached=cached,
+                    stack=story.line(program), backend=dur * 9 // 10, cached=cached, **more,
                 )
             )  # fmt: skip
         return account(story.report(), "compile").text
 
     assert text(("sync", False), ("sync", False)).endswith(" initialize_cache() would save a second run 18.0 s of it.")
     assert "initialize_cache" not in text(("sync", True), ("sync", True))
+    assert text(("sync", False), ("sync", False), kept=True).endswith(
+        " The programs are kept, which saves a second run 20.0 s of it."
+    )
+    assert "a second run" not in text(("sync", False), ("sync", False), unkept="it checks values")
 
 
 def test_ranks_add_up_and_share_the_whole() -> None:

@@ -1,5 +1,8 @@
 """The cost of compiling, by program; a finding only where a graph is so large that two would compile faster."""
 
+from typing import Any
+
+import msgspec
 import pytest
 from story import MS, Story
 
@@ -46,10 +49,29 @@ def test_every_program_is_reported_with_what_it_took_and_what_for() -> None:
     assert stat.lower_s == pytest.approx(1.2)
     assert stat.backend_s == pytest.approx(9.6)
     assert stat.saved_s == pytest.approx(8.0)  # the second came from the cache already
+    assert (stat.loaded_s, stat.unkept) == (0.0, ())
     first, second = stat.programs
     assert (first.program, first.ops, first.inputs, first.outputs, first.runs, first.cached) == (1, 500, 3, 2, 4, False)
     assert first.busy_s == pytest.approx(4 * 0.0005)
     assert (second.program, second.runs, second.cached) == (2, 1, True)
+
+
+def test_what_a_cache_spared_and_what_it_does_not_keep_is_told() -> None:
+    def kept(program: int, **more: Any) -> Compile:
+        return msgspec.structs.replace(compiled(program, 1.0, 50), **more)
+
+    report = Run().feed_all(
+        [
+            kept(1, cached=True, kept=True, spared=7_000 * MS),
+            kept(2, kept=True),
+            kept(3, unkept="it checks values"),
+            kept(4, unkept="it checks values"),
+            kept(5, unkept="jax cannot write it down"),
+        ]
+    ).report()  # fmt: skip
+    stat = report.compilation
+    assert (stat.cached, stat.loaded_s) == (1, pytest.approx(7.0))
+    assert stat.unkept == (("it checks values", 2), ("jax cannot write it down", 1))
 
 
 def test_ranks_add_up() -> None:

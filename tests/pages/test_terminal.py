@@ -4,6 +4,7 @@ import io
 import re
 from functools import partial
 
+import msgspec
 import pytest
 from analysis.test_compiled import Compiling
 from analysis.test_findings import ragged, reading
@@ -44,6 +45,14 @@ def test_a_clean_run_says_so_and_nothing_else() -> None:
     text = page(clean().report())
     assert text.rstrip().endswith("No findings: 1 graph, 20 steps.")
     assert "Fix:" not in text
+
+
+def test_what_a_cache_of_programs_spared_and_will_not_spare_is_told() -> None:
+    report = clean().report()
+    stat = msgspec.structs.replace(report.compilation, cached=3, loaded_s=7.0, unkept=(("it checks values", 2),))
+    text = page(msgspec.structs.replace(report, compilation=stat))
+    assert "3 of them came from the cache of programs, which spared 7.00 s." in text
+    assert "2 will be compiled in the next run too: it checks values." in text
 
 
 def test_what_took_long_has_a_name_below_the_findings_or_above_the_verdict() -> None:

@@ -267,12 +267,13 @@ def _compiled(facts: Facts, findings: tuple[Finding, ...], but_dynamo: bool) -> 
     claims = _claims(facts, known)
     lines: dict[str, _Parts] = {}  # why graphs were compiled -> at which lines
     graphs: Counter[str] = Counter()
-    spared = 0  # ns that the persistent cache would save
+    spared: Counter[bool | None] = Counter()  # are they kept? -> ns that a cache saves; None: nothing is known of that
     for record in run.compiles:
         if but_dynamo and record.trigger == "dynamo":
             continue
         by = claims.get((record.t, record.dur), {})
-        spared += record.backend * (not record.cached)
+        if not record.cached:
+            spared[record.kept or (False if record.unkept else None)] += record.dur if record.kept else record.backend
         claimed = sum(by.values())
         share = min(1.0, claimed)
         for finding, part in by.items():
@@ -289,8 +290,10 @@ def _compiled(facts: Facts, findings: tuple[Finding, ...], but_dynamo: bool) -> 
     further = run.compile_bill.total - sum(record.dur for record in run.compiles)
     if further > 0:
         bill.unknown["compiles beyond those kept one by one"] += further
-    if spared * 2 >= bill.total > 0:
-        bill.remark = f" initialize_cache() would save a second run {duration(spared / 1e9)} of it."
+    kept, most = max(((ns, kept) for kept, ns in spared.items()), key=lambda one: one[0], default=(0, False))
+    if kept * 2 >= bill.total > 0 and most is not False:
+        saves = "initialize_cache() would save" if most is None else "The programs are kept, which saves"
+        bill.remark = f" {saves} a second run {duration(kept / 1e9)} of it."
     return bill
 
 

@@ -205,7 +205,7 @@ class ProgramStat(msgspec.Struct, frozen=True):
     compile_s: float
     lower_s: float  # of compile_s: lowering to StableHLO
     backend_s: float  # of compile_s: XLA
-    cached: bool  # loaded from the persistent cache
+    cached: bool  # loaded from a cache of programs
     runs: int
     busy_s: float  # the device was busy with it
     place: Place  # the barrier or read that needed it
@@ -218,8 +218,10 @@ class CompileStat(msgspec.Struct, frozen=True):
     total_s: float = 0.0
     lower_s: float = 0.0
     backend_s: float = 0.0
-    cached: int = 0  # of count: loaded from the persistent cache
-    saved_s: float = 0.0  # the persistent cache would save this much more in a second run
+    cached: int = 0  # of count: loaded from a cache of programs
+    loaded_s: float = 0.0  # making those cached once took so much more
+    saved_s: float = 0.0  # such a cache saves this much more in a second run, or would
+    unkept: tuple[tuple[str, int], ...] = ()  # why programs are compiled in every run, and how many, most first
     once: int = 0  # programs that ran once at most: compiling them did not pay
     programs: tuple[ProgramStat, ...] = ()
 

@@ -195,6 +195,9 @@ class Compile(Event, frozen=True, tag="compile"):
     turns: List[Count] = []  # of the loops around that line and its callers, innermost first; empty: not known
     loop_trains: bool = False  # each time an optimizer updated the same parameters, after another backward pass
     loop_learns: bool = False  # a backward pass, or an optimizer's step, lies between two of these times
+    spared: Ns = 0  # of a cached program: ns that making it once took beyond ``dur``, where that is known
+    kept: bool = False  # the next run finds the program in the cache
+    unkept: String = ""  # why it does not
 
 
 class Compiling(Event, frozen=True, tag="compiling"):

@@ -149,7 +149,10 @@ def _compilation(report: Report, width: int) -> Iterator[RenderableType]:
         rows.append((f"{compiled.count - len(rows):,} more", rest, "dim yellow"))
     yield _bars(rows, compiled.total_s, width)
     if compiled.cached:
-        yield Text(f"{compiled.cached:,} of them came from the persistent cache.", "dim")
+        spared = f", which spared {duration(compiled.loaded_s)}" if compiled.loaded_s else ""
+        yield Text(f"{compiled.cached:,} of them came from the cache of programs{spared}.", "dim")
+    for why, number in compiled.unkept:
+        yield Text(f"{number:,} will be compiled in the next run too: {printable(why)}.", "dim")
 
 
 def _functions(report: Report, name: str, noun: str, done: CompiledFunctions, width: int) -> Iterator[RenderableType]:

@@ -29,6 +29,7 @@ except ModuleNotFoundError as _error:
 
 from . import metrics, profiler
 from . import wiring as _wiring
+from .execution import persistent as _persistent
 from .execution.build import set_custom_compile_options
 from .execution.memory import memory_info
 from .execution.persistent import initialize_cache
@@ -107,6 +108,7 @@ def manual_seed(seed: int, device: torch.device | str | int | None = None) -> No
 def clear_compile_cache() -> None:
     """Forget all compiled programs of this process; the next barriers compile again."""
     _cache.clear()
+    _persistent.look_no_more()
 
 
 def forget_graphs() -> None:
@@ -118,4 +120,4 @@ def forget_graphs() -> None:
     sync(wait=True, reset_scope=False)
     for tape in _tapes.existing():
         tape.forget()
-    _cache.clear()
+    clear_compile_cache()

@@ -22,7 +22,7 @@ def smaller(share: float) -> float:
 
 
 def compilation(run: Fold) -> CompileStat:
-    """The compiles of a settled run. ``saved_s`` is XLA's part of those that were not loaded from the cache."""
+    """The compiles of a settled run. ``saved_s``: of those not from a cache, XLA's part; all where kept."""
     bill = run.compile_bill
     longest = nlargest(PROGRAMS, run.compiles, key=lambda record: record.dur)
     return CompileStat(
@@ -31,7 +31,9 @@ def compilation(run: Fold) -> CompileStat:
         lower_s=bill.lower / 1e9,
         backend_s=bill.backend / 1e9,
         cached=bill.cached,
+        loaded_s=bill.loaded / 1e9,
         saved_s=bill.spared / 1e9,
+        unkept=tuple(sorted(bill.unkept.items(), key=lambda why: (-why[1], why[0]))),
         once=sum(run.program_runs.get(record.program, 0) <= 1 for record in run.compiles),
         programs=tuple(
             ProgramStat(

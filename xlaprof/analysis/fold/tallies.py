@@ -151,8 +151,10 @@ class CompileBill(Tally):
     total: int = 0
     lower: int = 0  # our lowering
     backend: int = 0  # XLA's part, or loading from the cache
-    cached: int = 0  # of count: loaded from the persistent cache
-    spared: int = 0  # of backend: the cache would spare a second run so much
+    cached: int = 0  # of count: loaded from a cache of programs
+    loaded: int = 0  # making those cached once took so much more
+    spared: int = 0  # a cache spares a second run so much, or would
+    unkept: dict[str, int] = msgspec.field(default_factory=dict)  # why programs are compiled in every run -> how many
 
     def add(self, event: Compile) -> None:
         self.count += 1
@@ -161,8 +163,11 @@ class CompileBill(Tally):
         self.backend += event.backend
         if event.cached:
             self.cached += 1
+            self.loaded += event.spared
         else:
-            self.spared += event.backend
+            self.spared += event.dur if event.kept else event.backend
+        if event.unkept:
+            self.unkept[event.unkept] = self.unkept.get(event.unkept, 0) + 1
 
 
 class Reading(NamedTuple):

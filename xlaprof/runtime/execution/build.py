@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -62,7 +61,6 @@ def build(
 
     Raises :class:`Broken` if an operation cannot be lowered, or XLA's error.
     """
-    start = perf_counter_ns()
     outs_at = graph.outs
     checked = value_checks.enabled
     checks: list[value_checks.Test] = []
@@ -108,15 +106,26 @@ def build(
     ]
     with jax.enable_x64(True):
         jitted = jax.jit(trace, donate_argnums=tuple(3 + i for i in donated), keep_unused=True, out_shardings=outs)
-        lowered = jitted.lower(*avals)
-        lowered_at = perf_counter_ns()
         with TraceAnnotation("PjRtComputationClient::Compile"):  # its name in PyTorch/XLA's profiles
-            compiled, from_disk = persistent.compiled(lowered, _options)
+            compiled, timing = persistent.compiled(
+                graph,
+                "graph",
+                device,
+                donated,
+                _options,
+                lambda: jitted.lower(*avals),
+                _unkept(checked, together, partition),
+            )
     if together is not None:
         compiled = together.bind(compiled)
-    end = perf_counter_ns()
-    program = Program(number, key, graph, compiled, donated, checks)
-    return program, Timing(lowered_at - start, end - lowered_at, from_disk)
+    return Program(number, key, graph, compiled, donated, checks), timing
+
+
+def _unkept(checked: bool, together: Any, partition: Any) -> str:
+    """Why the program cannot be kept between runs."""
+    if checked:
+        return "it checks values"
+    return "it runs on several devices" if together is not None or partition is not None else ""
 
 
 def _input(sig: Sig, sharding: Any) -> Any:

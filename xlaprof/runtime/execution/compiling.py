@@ -95,6 +95,9 @@ def compile_plan(
                 list(loop.turns),
                 loop.trains,
                 loop.learns,
+                timing.spared,
+                timing.kept,
+                timing.unkept,
             )
         )
         for old in gone:

@@ -1,17 +1,26 @@
-"""Compiled programs kept in a folder between runs: jax's persistent compilation cache."""
+"""Compiled programs kept between runs: in this user's folder, or in jax's cache where somebody asked for that.
+
+The folder's programs are found by what their graph says, before it is lowered. jax's cache wants the lowered program.
+"""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any
 
 import jax
 
 from xlaprof.runtime import metrics
+from xlaprof.runtime.tape.graph import Graph
 
-from .program import cache
+from . import program_folder, program_names
+from .program import Timing, cache
 
 _hits = 0
+_forgotten = False  # clear_computation_cache() was called: what the folder holds counts no more
 _listening = False
 
 
@@ -33,8 +42,10 @@ def initialize_cache(path: str, readonly: bool = False) -> None:
 def clear_computation_cache() -> None:
     """Forget every compiled program, in memory and in the folder of :func:`initialize_cache`.
 
-    (``torch_xla.runtime.clear_computation_cache``.) Functions under ``torch.compile`` keep their programs.
+    (``torch_xla.runtime.clear_computation_cache``.) Functions under ``torch.compile`` keep their programs. The user's
+    folder of programs keeps them for other processes; this one looks there no more.
     """
+    look_no_more()
     cache.clear()
     kept_in = folder()
     if kept_in is None or jax.config.jax_persistent_cache_min_compile_time_secs == float("inf"):  # type: ignore[attr-defined]
@@ -44,20 +55,62 @@ def clear_computation_cache() -> None:
             kept.unlink(missing_ok=True)
 
 
+def look_no_more() -> None:
+    """From now on this process takes no program from the user's folder; what it compiles is kept there all the same."""
+    global _forgotten
+    _forgotten = True
+
+
 def folder() -> str | None:
     """The folder of :func:`initialize_cache`, or None."""
     found: str | None = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     return found
 
 
-def compiled(lowered: Any, options: dict[str, Any]) -> tuple[Any, bool]:
-    """XLA's program for ``lowered``, of jax, and whether it was found in the folder."""
+def compiled(
+    graph: Graph,
+    kind: str,
+    device: jax.Device,
+    donated: tuple[int, ...],
+    options: dict[str, Any],
+    lower: Callable[[], Any],
+    unkept: str = "",
+) -> tuple[Any, Timing]:
+    """The program of ``kind`` for ``graph`` on ``device``; ``lower()`` gives what jax lowered.
+
+    ``unkept`` says why it cannot be kept in the user's folder. Called in jax's 64-bit mode, as ``lower`` is.
+    """
+    start = perf_counter_ns()
+    programs = _programs() if folder() is None else None
+    if programs is None:
+        unkept = unkept or "the folder of programs is off"
+    elif not unkept and not program_names.says_all(graph):
+        unkept = "it holds a function over jax"
+    name = ""
+    if programs is not None and not unkept:
+        name = program_names.name_of(graph, kind, device, donated, options)
+        found = programs.get(name, device) if not _forgotten else None
+        if found is not None:
+            took = perf_counter_ns() - start
+            return found.compiled, Timing(0, took, True, max(found.took - took, 0), True)
+        start = perf_counter_ns()
+    lowered = lower()
+    lowered_at = perf_counter_ns()
     before = _hits
     program = lowered.compile(options)
-    found = _hits > before
-    if folder() is not None:
-        metrics.count("PersistentCacheHit" if found else "PersistentCacheMiss")
-    return program, found
+    end = perf_counter_ns()
+    by_jax = folder() is not None
+    if by_jax:
+        metrics.count("PersistentCacheHit" if _hits > before else "PersistentCacheMiss")
+        unkept = ""
+    elif programs is not None and name:
+        unkept = programs.put(name, program, end - start)
+    return program, Timing(lowered_at - start, end - lowered_at, _hits > before, 0, not unkept, unkept)
+
+
+@functools.cache
+def _programs() -> program_folder.ProgramFolder | None:
+    return program_folder.from_environment()
 
 
 def _on_jax_event(event: str, **_: Any) -> None:

@@ -53,11 +53,14 @@ class Plan(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """ns of a compilation: lowering to StableHLO, and XLA; was the program found on disk?"""
+    """How a program was come by."""
 
-    lower: int
-    backend: int
+    lower: int  # ns of lowering to StableHLO
+    backend: int  # ns of XLA, or of loading what was found on disk
     from_disk: bool
+    spared: int = 0  # ns that making it once took, where it was found on disk and that is known
+    kept: bool = False  # the next run finds it on disk
+    unkept: str = ""  # why it does not
 
 
 class Cache:

@@ -32,6 +32,7 @@ class Computation:
         # The number keeps two computations of one name apart.
         self.op: Any = Pseudo(f"{name}.{next(_numbers)}", lambda ctx, *arrays: _flat(function(*arrays)))
         self.op.aten = name
+        self.op.says_all = False
         self._specs: dict[tuple[Any, ...], list[Spec | None]] = {}
 
     def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:

@@ -36,6 +36,7 @@ class Pseudo:
         self.lowering = lowering
         self.random = False
         self.func = None
+        self.says_all = True  # the name, with the arguments, decides what is computed
 
     def __repr__(self) -> str:
         return self.name
