@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 
-import xlaprof.runtime
 from xlaprof.runtime import parity
 from xlaprof.runtime.tape.graph import Graph
 from xlaprof.runtime.tape.grow import Pseudo
@@ -64,7 +63,7 @@ def _says_all(node: Node) -> bool:
 def _versions() -> str:
     """Of what lowers and compiles, and a digest of our own part in it."""
     digest = hashlib.sha256()
-    root = Path(xlaprof.runtime.__file__).parent
+    root = Path(__file__).parents[1]
     for file in sorted(root.rglob("*.py")):
         digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
     packages = [f"{name} {importlib.metadata.version(name)}" for name in ("torch", "jax", "jaxlib", "numpy")]
