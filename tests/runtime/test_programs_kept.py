@@ -15,7 +15,8 @@ import torch
 
 import xlaprof.runtime as xr
 from xlaprof import events, log
-from xlaprof.runtime.execution import persistent, program_folder
+from xlaprof.runtime.execution.kept import folder as folders
+from xlaprof.runtime.execution.kept import persistent
 from xlaprof.runtime.tape import tapes
 
 TRAINING = """
@@ -170,16 +171,16 @@ def test_many_processes_at_once_one_of_which_is_killed_while_it_keeps_a_program(
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> program_folder.ProgramFolder:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> folders.ProgramFolder:
     """This process's folder of programs, which are all unknown."""
     xr.forget_graphs()
     monkeypatch.setattr(persistent, "_forgotten", False)
-    made = program_folder.ProgramFolder(tmp_path / "programs", 2_000_000_000)
+    made = folders.ProgramFolder(tmp_path / "programs", 2_000_000_000)
     monkeypatch.setattr(persistent, "_programs", lambda: made)
     return made
 
 
-def kept(folder: program_folder.ProgramFolder) -> list[Path]:
+def kept(folder: folders.ProgramFolder) -> list[Path]:
     return sorted(folder.path.glob("*.program"), key=lambda file: file.stat().st_mtime_ns)
 
 
@@ -206,7 +207,7 @@ def again() -> None:
     ids=["empty", "torn", "damaged", "foreign", "of another version"],
 )
 def test_what_cannot_be_loaded_is_compiled_again_and_said_once(
-    folder: program_folder.ProgramFolder, damage: Any, capsys: pytest.CaptureFixture[str]
+    folder: folders.ProgramFolder, damage: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for power in (7, 8):
         compile_one(power)
@@ -226,7 +227,7 @@ def test_what_cannot_be_loaded_is_compiled_again_and_said_once(
 
 
 def test_a_folder_that_is_a_file_is_said_once_and_changes_nothing(
-    folder: program_folder.ProgramFolder, capsys: pytest.CaptureFixture[str]
+    folder: folders.ProgramFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder.path.write_text("not a folder")
     for power in (9, 10):
@@ -237,7 +238,7 @@ def test_a_folder_that_is_a_file_is_said_once_and_changes_nothing(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
-def test_a_folder_is_its_users_alone(folder: program_folder.ProgramFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_is_its_users_alone(folder: folders.ProgramFolder, capsys: pytest.CaptureFixture[str]) -> None:
     compile_one(11)
     assert folder.path.stat().st_mode & 0o777 == 0o700
     assert {file.stat().st_mode & 0o777 for file in kept(folder)} == {0o600}
@@ -252,15 +253,15 @@ def test_a_folder_is_its_users_alone(folder: program_folder.ProgramFolder, capsy
 def test_without_a_setting_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XLAPROF_CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    made = program_folder.from_environment()
+    made = folders.from_environment()
     assert made is not None
     assert made.path.parts[-2:] == ("xlaprof", "programs")
     for off in ("off", "OFF", "0"):
         monkeypatch.setenv("XLAPROF_CACHE_DIR", off)
-        assert program_folder.from_environment() is None
+        assert folders.from_environment() is None
 
 
-def test_the_longest_unused_go_where_the_folder_is_full(folder: program_folder.ProgramFolder) -> None:
+def test_the_longest_unused_go_where_the_folder_is_full(folder: folders.ProgramFolder) -> None:
     for power in range(3):
         compile_one(power)
     oldest, *others = kept(folder)
@@ -275,7 +276,7 @@ def test_the_longest_unused_go_where_the_folder_is_full(folder: program_folder.P
 
 
 def test_a_program_from_the_folder_gives_its_inputs_up_and_tells_its_memory_as_the_compiled_one(
-    folder: program_folder.ProgramFolder,
+    folder: folders.ProgramFolder,
 ) -> None:
     from xlaprof.runtime.execution.program import cache
 
@@ -296,7 +297,7 @@ def test_a_program_from_the_folder_gives_its_inputs_up_and_tells_its_memory_as_t
     assert any(donated for _, donated in before.values())
 
 
-def test_a_setting_of_jax_in_force_for_a_while_is_part_of_the_name(folder: program_folder.ProgramFolder) -> None:
+def test_a_setting_of_jax_in_force_for_a_while_is_part_of_the_name(folder: folders.ProgramFolder) -> None:
     import jax
 
     compile_one(5)
@@ -306,7 +307,7 @@ def test_a_setting_of_jax_in_force_for_a_while_is_part_of_the_name(folder: progr
     assert len({file.name for file in kept(folder)}) == 2
 
 
-def test_after_clearing_nothing_is_taken_from_the_folder(folder: program_folder.ProgramFolder) -> None:
+def test_after_clearing_nothing_is_taken_from_the_folder(folder: folders.ProgramFolder) -> None:
     compile_one(6)
     xr.clear_compile_cache()
     assert persistent._forgotten
@@ -315,7 +316,7 @@ def test_after_clearing_nothing_is_taken_from_the_folder(folder: program_folder.
 def test_a_bad_size_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("XLAPROF_CACHE_DIR", "/somewhere")
     monkeypatch.setenv("XLAPROF_CACHE_MB", "much")
-    made = program_folder.from_environment()
+    made = folders.from_environment()
     assert made is not None
     assert made.limit == 2_048_000_000
     assert capsys.readouterr().err == "xlaprof: XLAPROF_CACHE_MB=much is no number of megabytes; 2048 is used\n"

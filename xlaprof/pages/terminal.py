@@ -60,7 +60,7 @@ def render(report: Report, width: int, hidden: int = 0, since_step: int | None =
         parts += list(_split(report.steps[0], width))
     if report.idle.idle_s > 0:
         parts += list(_idle(report.idle, width))
-    if report.compilation.total_s >= _COMPILED_S:
+    if report.compilation.total_s + report.compilation.loaded_s >= _COMPILED_S:
         parts += list(_compilation(report, width))
     if report.torch_compile.count:
         parts += list(_functions(report, "torch.compile", "graph", report.torch_compile, width))

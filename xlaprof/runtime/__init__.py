@@ -29,10 +29,10 @@ except ModuleNotFoundError as _error:
 
 from . import metrics, profiler
 from . import wiring as _wiring
-from .execution import persistent as _persistent
 from .execution.build import set_custom_compile_options
+from .execution.kept import persistent as _persistent
+from .execution.kept.persistent import initialize_cache
 from .execution.memory import memory_info
-from .execution.persistent import initialize_cache
 from .execution.program import cache as _cache
 from .execution.value_checks import debug_checks
 from .modes.barriers import mark_step, optimizer_step, sync, wait_device_ops

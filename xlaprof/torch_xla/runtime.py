@@ -11,7 +11,7 @@ import torch
 import xlaprof.runtime as _runtime
 from xlaprof.runtime import initialize_cache
 from xlaprof.runtime.execution import program
-from xlaprof.runtime.execution.persistent import clear_computation_cache
+from xlaprof.runtime.execution.kept.persistent import clear_computation_cache
 from xlaprof.runtime.spmd.mesh import device_attributes
 from xlaprof.runtime.tape import tapes
 from xlaprof.torch_xla import _environment

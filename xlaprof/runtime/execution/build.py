@@ -15,7 +15,8 @@ from xlaprof.runtime.tape.graph import Graph
 from xlaprof.runtime.trace.evaluate import Evaluator
 from xlaprof.text.strings import file_line
 
-from . import persistent, value_checks
+from . import value_checks
+from .kept import persistent
 from .program import Program, Timing
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from xlaprof.runtime.execution import persistent
 from xlaprof.runtime.execution.build import Broken, compile_options
+from xlaprof.runtime.execution.kept import persistent
 from xlaprof.runtime.execution.program import Plan, Program, Timing
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.trace.evaluate import Evaluator

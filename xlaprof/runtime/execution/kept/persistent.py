@@ -14,10 +14,11 @@ from typing import Any
 import jax
 
 from xlaprof.runtime import metrics
+from xlaprof.runtime.execution.program import Timing, cache
 from xlaprof.runtime.tape.graph import Graph
 
-from . import program_folder, program_names
-from .program import Timing, cache
+from . import folder as folders
+from . import names
 
 _hits = 0
 _forgotten = False  # clear_computation_cache() was called: what the folder holds counts no more
@@ -84,11 +85,11 @@ def compiled(
     programs = _programs() if folder() is None else None
     if programs is None:
         unkept = unkept or "the folder of programs is off"
-    elif not unkept and not program_names.says_all(graph):
+    elif not unkept and not names.says_all(graph):
         unkept = "it holds a function over jax"
     name = ""
     if programs is not None and not unkept:
-        name = program_names.name_of(graph, kind, device, donated, options)
+        name = names.name_of(graph, kind, device, donated, options)
         found = programs.get(name, device) if not _forgotten else None
         if found is not None:
             took = perf_counter_ns() - start
@@ -109,8 +110,8 @@ def compiled(
 
 
 @functools.cache
-def _programs() -> program_folder.ProgramFolder | None:
-    return program_folder.from_environment()
+def _programs() -> folders.ProgramFolder | None:
+    return folders.from_environment()
 
 
 def _on_jax_event(event: str, **_: Any) -> None:

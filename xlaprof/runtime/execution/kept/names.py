@@ -63,7 +63,7 @@ def _says_all(node: Node) -> bool:
 def _versions() -> str:
     """Of what lowers and compiles, and a digest of our own part in it."""
     digest = hashlib.sha256()
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     for file in sorted(root.rglob("*.py")):
         digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
     packages = [f"{name} {importlib.metadata.version(name)}" for name in ("torch", "jax", "jaxlib", "numpy")]

@@ -1,4 +1,4 @@
-"""The folder of programs that are kept between runs: one file for each, under the name that :mod:`program_names` gives.
+"""The folder of programs that are kept between runs: one file for each, under the name that :mod:`.names` gives.
 
 Many processes may share it, and any may be killed at any moment: a file is written under another name and moved, has a
 checksum, and whoever cannot read it takes it for missing. No library serves here: those that bound a folder by use keep

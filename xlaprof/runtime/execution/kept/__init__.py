@@ -1,0 +1,1 @@
+"""Compiled programs kept between runs of a program."""
