@@ -1,4 +1,4 @@
-"""Integers and booleans that PyTorch has no kernel for, and positions in a tensor of none: refused as on the CPU."""
+"""Dtypes, shapes and formats that PyTorch's CPU refuses and its meta kernels accept: refused as on the CPU."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ def _matrix(device: str, dtype: torch.dtype) -> torch.Tensor:
 
 def _at(device: str, *places: int) -> torch.Tensor:
     return torch.tensor(places, device=device)
+
+
+def _ones(device: str, *shape: int) -> torch.Tensor:
+    return torch.ones(shape, device=device)
 
 
 CALLS: dict[str, Call] = {
@@ -43,7 +47,55 @@ CALLS: dict[str, Call] = {
     "index_add_ of two to a number": lambda d: torch.tensor(1.0, device=d).index_add_(
         0, _at(d, 0, 0), torch.ones(2, device=d)
     ),
+    "a mask of other sizes": lambda d: _ones(d, 5, 5).__setitem__(_ones(d, 1, 5).bool(), 1.0),
+    "a mask of one row beside a number": lambda d: _ones(d, 5, 5).__setitem__((0, _ones(d, 1).bool()), 1.0),
+    "index_put_ of a mask that broadcasts": lambda d: _ones(d, 5, 5).index_put_(
+        (_ones(d, 1).bool(),), torch.tensor(1.0, device=d)
+    ),
+    "_unsafe_index_put of another dtype": lambda d: torch.ops.aten._unsafe_index_put(
+        _ones(d, 5).int(), (_at(d, 0),), _at(d, 1)
+    ),
+    "slice_scatter of fewer rows": lambda d: torch.slice_scatter(_ones(d, 8, 8), _ones(d, 1, 8), start=6),
+    "select_scatter of fewer columns": lambda d: torch.select_scatter(_ones(d, 8, 8), _ones(d, 1), 0, 0),
+    "index_reduce_ by a matrix": lambda d: _ones(d, 2, 3).index_reduce_(0, _at(d, 0, 1)[None], _ones(d, 2, 3), "amin"),
+    "det of a matrix that is no square": lambda d: torch.linalg.det(_ones(d, 6, 5)),
+    "slogdet of one that is none": lambda d: torch.linalg.slogdet(_ones(d, 6, 5)),
+    "det into another dtype": lambda d: torch.linalg.det(_ones(d, 5, 5), out=_ones(d, 0).double()),
+    "lu_factor into another dtype": lambda d: torch.linalg.lu_factor(
+        _ones(d, 2, 2) + torch.eye(2, device=d), out=(_ones(d, 0).double(), _ones(d, 0).int())
+    ),
+    "cummax of a number": lambda d: torch.cummax(torch.tensor(1.0, device=d), 5),
+    "padding of a transposed convolution": lambda d: torch.nn.functional.conv_transpose1d(
+        _ones(d, 1, 3, 5), _ones(d, 3, 2, 3), stride=2, output_padding=2
+    ),
+    "histogram over bins of another dtype": lambda d: torch.histogram(_ones(d, 4), _at(d, 0, 1, 2)),
+    "histogramdd over bins of another dtype": lambda d: torch.histogramdd(
+        _ones(d, 4, 2), [_ones(d, 3), _at(d, 0, 1, 2)]
+    ),
+    "smooth_l1_loss of complex": lambda d: torch.nn.functional.smooth_l1_loss(_ones(d, 4), _ones(d, 4) + 0j),
+    "mse_loss of complex": lambda d: torch.nn.functional.mse_loss(_ones(d, 4), _ones(d, 4) + 0j),
+    "segment_reduce by floats": lambda d: torch.segment_reduce(_ones(d, 4), "sum", offsets=_ones(d, 2)),
+    "polygamma_ of int": lambda d: _ones(d, 5).int().polygamma_(1),
+    "group_norm by integers": lambda d: torch.nn.functional.group_norm(_ones(d, 1, 4, 3), 2, _ones(d, 4).long()),
+    "layer_norm by integers": lambda d: torch.nn.functional.layer_norm(_ones(d, 4, 3), (3,), _ones(d, 3).long()),
+    "batch_norm by integers": lambda d: torch.nn.functional.batch_norm(
+        _ones(d, 2, 4, 3), _ones(d, 4).long(), _ones(d, 4)
+    ),
+    "native_batch_norm by a matrix": lambda d: torch.native_batch_norm(
+        _ones(d, 2, 4, 3), None, None, _ones(d, 4, 1), _ones(d, 4), True, 0.1, 1e-5
+    ),
+    "channels_last of a vector": lambda d: _ones(d, 3).double(memory_format=torch.channels_last),
+    "channels_last_3d of a matrix": lambda d: _ones(d, 3, 4).to(torch.int32, memory_format=torch.channels_last_3d),
+    "an empty channels_last vector": lambda d: torch.empty(3, device=d, memory_format=torch.channels_last),
+    "one like a matrix": lambda d: torch.empty_like(_ones(d, 3, 4), memory_format=torch.channels_last),
 }
+
+
+def test_what_pytorchs_cpu_kernel_dies_of_is_refused() -> None:
+    """``torch.native_batch_norm`` does not look how many running means there are: on the CPU it reads beyond them."""
+    x, two = torch.ones(2, 4, 3, device="xla"), torch.ones(2, device="xla")
+    with pytest.raises(RuntimeError, match="running_mean should contain 4 elements not 2"):
+        torch.native_batch_norm(x, None, None, two, two, True, 0.1, 1e-5)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -65,6 +117,15 @@ def test_it_is_refused_in_pytorchs_words(call: str) -> None:
         lambda d: torch.empty(2, 0, device=d).index_add_(0, _at(d, 0), torch.empty(1, 0, device=d)),
         lambda d: torch.empty(0, device=d).scatter_(0, torch.empty(0, dtype=torch.int64, device=d), 1.0),
         lambda d: torch.tensor(1.0, device=d).index_fill_(0, _at(d, 0), 2.0),
+        lambda d: _ones(d, 5, 5).index_put_((_matrix(d, torch.bool)[:, :1].new_ones(5),), torch.tensor(2.0, device=d)),
+        lambda d: torch.slice_scatter(_ones(d, 8, 8), 2 * _ones(d, 2, 8), start=6),
+        lambda d: torch.linalg.det(2 * torch.eye(3, device=d).expand(2, 3, 3)),
+        lambda d: torch.cummax(torch.tensor(1.0, device=d), -1)[0],
+        lambda d: torch.nn.functional.conv_transpose1d(
+            _ones(d, 1, 3, 5), _ones(d, 3, 2, 3), stride=2, output_padding=1
+        ),
+        lambda d: torch.nn.functional.layer_norm(_ones(d, 4, 3).bfloat16(), (3,), _ones(d, 3), _ones(d, 3)),
+        lambda d: _ones(d, 1, 2, 3, 4).to(torch.float64, memory_format=torch.channels_last),
     ],
 )
 def test_what_the_cpu_takes_is_taken(call: Callable[[str], torch.Tensor]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from xlaprof.runtime.lowering.polynomials import POLYNOMIALS
+from xlaprof.runtime.shapes.checks import is_integral
 from xlaprof.runtime.shapes.rehearse import rehearse
 from xlaprof.runtime.trace.errors import final
 from xlaprof.runtime.trace.ops import Op
@@ -69,14 +70,25 @@ def _lu(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return lu, pivots, (1 - 2 * (swaps % 2)).to(a.dtype)
 
 
+def _of_squares(op: Op, a: torch.Tensor) -> None:
+    """Raise what PyTorch raises of other matrices: a factorisation takes them."""
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2] or is_integral(a):
+        rehearse(op, (a,), {})
+
+
+_det, _slogdet = Op(aten._linalg_det.default), Op(aten._linalg_slogdet.default)
+
+
 @special("aten._linalg_det.default")
 def det(args: Args, kwargs: Kwargs) -> Any:
+    _of_squares(_det, args[0])
     lu, pivots, sign = _lu(args[0])
     return lu.diagonal(0, -2, -1).prod(-1) * sign, lu, pivots
 
 
 @special("aten._linalg_slogdet.default")
 def slogdet(args: Args, kwargs: Kwargs) -> Any:
+    _of_squares(_slogdet, args[0])
     lu, pivots, sign = _lu(args[0])
     diagonal = lu.diagonal(0, -2, -1)
     return diagonal.sgn().prod(-1) * sign, diagonal.abs().log().sum(-1), lu, pivots
@@ -302,10 +314,15 @@ _out_variant("aten._native_batch_norm_legit.out", batch_norm, "out", "save_mean"
 _out_variant("aten._batch_norm_with_update.out", batch_norm_with_update, "out", "save_mean", "save_invstd", "reserve")
 
 
+_polygamma_ = Op(aten.polygamma_.default)
+
+
 @special("aten.polygamma_.default")
 def polygamma_(args: Args, kwargs: Kwargs) -> Any:
     """The one in-place operator whose functional form has its arguments in another order."""
     x, n = args
+    if is_integral(x):
+        rehearse(_polygamma_, args, kwargs)
     return x.copy_(aten.polygamma(n, x))
 
 

@@ -55,6 +55,17 @@ def equal(args: Args, kwargs: Kwargs) -> bool:
 
 # -- copies -------------------------------------------------------------------------------------------
 
+_RANKS = {torch.channels_last: 4, torch.channels_last_3d: 5}
+
+
+def _refuse_format(rank: int, memory_format: torch.memory_format | None) -> None:
+    """Raise what PyTorch raises of a memory format that is for tensors of another rank; none changes storage here."""
+    needed = _RANKS.get(memory_format, rank) if memory_format is not None else rank
+    if needed != rank:
+        name = str(memory_format).removeprefix("torch.")
+        raise RuntimeError(f"required rank {needed} tensor to use {name} format")
+
+
 _clone = Op(aten.clone.default)
 _cast = handlers.general(Op(aten._to_copy.default))
 
@@ -76,6 +87,7 @@ def clone(args: Args, kwargs: Kwargs) -> Any:
 def to_copy(args: Args, kwargs: Kwargs) -> Any:
     """``.to(device, dtype)``, ``.cpu()``: a read, a cast on the device, or a move between devices."""
     (tensor,) = args
+    _refuse_format(tensor.ndim, kwargs.get("memory_format"))
     dtype = kwargs.get("dtype") or tensor.dtype
     device = kwargs.get("device")
     device = torch.device(device) if device is not None else tensor.device
@@ -145,6 +157,7 @@ def empty(
     """``torch.empty(device="xla")``: storage with no value yet; nothing is recorded."""
     dtype = dtype or torch.get_default_dtype()
     host.require_dtype(dtype)
+    _refuse_format(len(size), memory_format)
     if min(size, default=0) < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: {list(size)}")
     return handle(Storage(tapes.of_device(device), sig(tuple(size), dtype), 0, NOWHERE, 0))
@@ -157,13 +170,14 @@ def empty_strided(size: Any, stride: Any, *args: Any, **kwargs: Any) -> XLATenso
 
 @special("aten.empty.memory_format")
 def empty_handler(args: Args, kwargs: Kwargs) -> Any:
-    return empty(*args, **{k: v for k, v in kwargs.items() if k in ("dtype", "device")})
+    return empty(*args, **{k: v for k, v in kwargs.items() if k in ("dtype", "device", "memory_format")})
 
 
 @special("aten.empty_like.default", "aten.new_empty.default", "aten.new_empty_strided.default")
 def empty_like(args: Args, kwargs: Kwargs) -> Any:
     tensor = args[0]
     size = args[1] if len(args) > 1 else tensor.shape
+    _refuse_format(len(size), kwargs.get("memory_format"))
     device = kwargs.get("device")
     if device is not None and torch.device(device).type != "xla":
         return torch.empty(size, dtype=kwargs.get("dtype") or tensor.dtype, device=device)

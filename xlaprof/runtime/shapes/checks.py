@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from xlaprof.runtime.lowering.registry import overloads
 
@@ -45,6 +46,7 @@ def _convolution(
         or weight.ndim < 3
         or 0 in weight.shape
         or 0 in x.shape[2:]
+        or (transposed and max(rest[0], default=0) >= min(stride, default=1))
     )
 
 
@@ -54,9 +56,55 @@ def _mixed_dtypes(x: Any, *others: Any, **_: Any) -> bool:
     return len(found - {torch.int64}) > 1
 
 
-def _diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> bool:
-    shape = torch.empty(x.shape, device="meta").diagonal(offset, dim1, dim2).shape
-    return bool(src.shape != shape)
+def _several_dtypes(*args: Any, **_: Any) -> bool:
+    """Tensors of several dtypes, those in lists too."""
+    return len({t.dtype for t in tree_leaves(args) if isinstance(t, torch.Tensor)}) > 1
+
+
+def _of_complex(*args: Any, **_: Any) -> bool:
+    return any(isinstance(t, torch.Tensor) and t.is_complex() for t in args)
+
+
+def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any = None, var: Any = None, *rest: Any) -> bool:
+    """Raise for parameters of another size, of which PyTorch's CPU kernel reads what is not theirs, or dies."""
+    given = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": var}
+    tensors = {name: t for name, t in given.items() if isinstance(t, torch.Tensor)}
+    features = x.shape[1] if x.ndim > 1 else None
+    for name, t in tensors.items():
+        if features is not None and t.numel() != features:
+            raise RuntimeError(f"{name} should contain {features} elements not {t.numel()}")
+    return any(t.ndim != 1 for t in tensors.values()) or _several_dtypes(x, *tensors.values())
+
+
+def _written_into(view: Callable[..., torch.Tensor]) -> Check:
+    """Is what is written of another shape than the view that it is written into?"""
+
+    def check(x: Any, src: Any, *args: Any, **kwargs: Any) -> bool:
+        return bool(src.shape != view(torch.empty(x.shape, device="meta"), *args, **kwargs).shape)
+
+    return check
+
+
+def _masks_of_other_shapes(x: Any, indices: Any, *_: Any, **__: Any) -> bool:
+    """Has a mask among the indices not the sizes of the dimensions that it selects from?"""
+    at = 0
+    for index in indices:
+        if index is None or index.dtype not in (torch.bool, torch.uint8):
+            at += 1
+        else:
+            if index.shape != x.shape[at : at + index.ndim]:
+                return True
+            at += index.ndim
+    return False
+
+
+def _segments(*_: Any, lengths: Any = None, offsets: Any = None, **__: Any) -> bool:
+    """Raise for bounds of segments that are no integers."""
+    for name, bounds in (("lengths", lengths), ("offsets", offsets)):
+        if bounds is not None and not is_integral(bounds):
+            kernel = f"_segment_reduce_{name}_cpu_kernel1"
+            raise NotImplementedError(f"\"{kernel}\" not implemented for '{cpp_name(bounds.dtype)}'")
+    return False
 
 
 def _of_nothing(x: Any, *others: Any, **_: Any) -> bool:
@@ -70,16 +118,22 @@ def _each(*checks: Check) -> Check:
 
 _table(
     {
-        "scatter.src scatter.value scatter_add scatter_reduce.two index_put _index_put_impl gather": _of_nothing,
-        "scatter_.src scatter_.value scatter_add_ scatter_reduce_.two index_put_ _index_put_impl_": _of_nothing,
+        "scatter.src scatter.value scatter_add scatter_reduce.two gather": _of_nothing,
+        "scatter_.src scatter_.value scatter_add_ scatter_reduce_.two": _of_nothing,
+        "index_put _index_put_impl _unsafe_index_put index_put_ _index_put_impl_": _each(
+            _of_nothing, _masks_of_other_shapes
+        ),
         "convolution convolution_overrideable": _convolution,
         "addr linalg_cross nll_loss_forward nll_loss2d_forward": _mixed_dtypes,
-        "index_copy index_add index_reduce put index_copy_ index_add_ index_reduce_ put_": _each(
-            _mixed_dtypes, _of_nothing
-        ),
-        "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit": _mixed_dtypes,
-        "_native_batch_norm_legit_functional grid_sampler_3d polar binary_cross_entropy": _mixed_dtypes,
-        "_softmax_backward_data": _mixed_dtypes,
+        "grid_sampler_3d polar binary_cross_entropy _softmax_backward_data": _mixed_dtypes,
+        "index_copy index_add put index_copy_ index_add_ put_": _each(_mixed_dtypes, _of_nothing),
+        "index_reduce index_reduce_": _each(_mixed_dtypes, _of_nothing, lambda x, dim, index, *_: index.ndim > 1),
+        "native_layer_norm native_group_norm histogram.bins_tensor _histogramdd_from_bin_tensors": _several_dtypes,
+        "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional": _batch_norm,
+        "smooth_l1_loss huber_loss mse_loss soft_margin_loss": _of_complex,
+        "binary_cross_entropy_with_logits": lambda x, target, *_: not target.dtype.is_floating_point,
+        "cummax cummin": lambda x, dim: not x.ndim and dim not in (0, -1),
+        "segment_reduce": _segments,
         "addr_": lambda x, *_, **__: x.ndim != 2,
         "mul_.Tensor mul_.Scalar addcmul_ addcdiv_": lambda x, *others, **_: any(
             not torch.can_cast(torch.result_type(x, other), x.dtype) for other in others
@@ -94,7 +148,9 @@ _table(
         "index_select index_fill.int_Scalar index_fill.int_Tensor index_fill_.int_Scalar index_fill_.int_Tensor": (
             lambda x, dim, index, *_: index.dtype is not torch.int64 or index.ndim > 1 or _of_nothing(x)
         ),
-        "diagonal_scatter": _diagonal_scatter,
+        "diagonal_scatter": _written_into(torch.diagonal),
+        "select_scatter": _written_into(torch.select),
+        "slice_scatter": _written_into(torch.ops.aten.slice.Tensor),
         "masked_scatter masked_scatter_": lambda x, mask, source: (
             mask.dtype is not torch.bool or source.dtype is not x.dtype
         ),

@@ -132,8 +132,9 @@ for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
 _OF_ONE_DTYPE = {
     (0, 1): "mm bmm mv dot vdot heaviside lerp.Scalar grid_sampler_2d _cdist_forward",
     (0, 1, 2): "addmm baddbmm addbmm addmv convolution lerp.Tensor",
-    (0, 2): "index_put _index_put_impl put",
-    (0, 3): "index_add index_copy index_reduce scatter.src scatter_add scatter_reduce.two",
+    (0, 2): "index_put _index_put_impl _unsafe_index_put put",
+    (0, 3): "index_add index_copy index_reduce scatter.src scatter_add scatter_reduce.two "
+    "_unsafe_masked_index_put_accumulate",
 }
 
 
