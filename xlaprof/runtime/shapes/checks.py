@@ -132,6 +132,7 @@ _table(
         "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional": _batch_norm,
         "smooth_l1_loss huber_loss mse_loss soft_margin_loss": _of_complex,
         "binary_cross_entropy_with_logits": lambda x, target, *_: not target.dtype.is_floating_point,
+        "pixel_unshuffle": lambda x, by: by > 0 and any(size % by for size in x.shape[-2:]),
         "cummax cummin": lambda x, dim: not x.ndim and dim not in (0, -1),
         "segment_reduce": _segments,
         "addr_": lambda x, *_, **__: x.ndim != 2,
