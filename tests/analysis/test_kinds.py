@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from story import Story
 
@@ -23,6 +24,7 @@ from xlaprof.analysis.gates.limits import LIMITS
 from xlaprof.analysis.occurrences import MOST, occurrences
 from xlaprof.analysis.run import Run
 from xlaprof.events import (
+    ArgumentChange,
     Change,
     DeviceWait,
     DynamoLimit,
@@ -116,6 +118,36 @@ def _guard() -> Story:
     compiling.recompile("0/1", shape(4, 5), ms=300)
     compiling.recompile("0/2", shape(5, 9), ms=200)
     return compiling.story
+
+
+@planted("recompile: arguments of JAX's programs")
+def _arguments() -> Story:
+    """Programs made again for each of the things in which calls differ, and for a value of an operation outside."""
+    story = Story()
+    differing = [
+        ArgumentChange("shape", "batch['tokens']", "f32[8,128]", "f32[8,133]", dim=1),
+        ArgumentChange("rank", "x", "f32[8]", "f32[8,1]"),
+        ArgumentChange("dtype", "scale", "f32[]", "i32[]"),
+        ArgumentChange("weak type", "rate", "f32[] weak", "f32[]"),
+        ArgumentChange("sharding", "state.params", "P('x')", "P()"),
+        ArgumentChange("device", "x", "cpu:0", "cpu:1"),
+        ArgumentChange("static", "step", "3", "4"),
+        ArgumentChange("structure", "batch", "{'a': *}", "{'a': *, 'b': *}"),
+        ArgumentChange("function", "loss", "<lambda>", "<lambda>"),
+        ArgumentChange("options", "", "static_argnums=0", ""),
+        ArgumentChange("config", "jax_enable_x64", "False", "True"),
+        ArgumentChange("evicted"),
+    ]
+    for number, change in enumerate(differing):
+        name, code = story.text(f"step_{change.kind}"), story.line(100 + number, "@jax.jit", func="model")
+        call = story.line(10 + number, f"loss = step(state, batch)  # {change.kind}")
+        for version in range(6):
+            new = f"{change.new}{version}" if change.kind == "static" else change.new
+            changes = [msgspec.structs.replace(change, new=new)] if version else []
+            t = story.now
+            story.spend(200)
+            story.emit(JitCompile(t, story.now - t, name, call, code, versions=version, changes=changes))
+    return story
 
 
 @planted("recompile: a limit of torch.compile")
