@@ -255,7 +255,7 @@ def _lines(run: Fold) -> Iterator[LineCost]:
 
 
 def _costs(run: Fold) -> Iterator[tuple[int, str, int, str]]:
-    """Stack, part, ns and in words, of all that is counted by line."""
+    """Stack, part, ns and in words, of all that is counted by line; what was compiled meanwhile counts once."""
     compiled: dict[int, list[int]] = defaultdict(list)
     for record in run.compiles:
         compiled[record.stack].append(record.dur)
@@ -266,9 +266,10 @@ def _costs(run: Fold) -> Iterator[tuple[int, str, int, str]]:
     for (stack, _), jitted in run.jit.functions.items():
         yield stack, "compile", jitted.dur, f"JAX made {plural(jitted.programs, 'program')}"
     for (stack, op), read in run.reads.items():
-        yield stack, "transfer wait", read.dur, f"{run.names.text(op) or 'read'} {times(read.count)}"
+        yield stack, "transfer wait", read.dur - read.compiled, f"{run.names.text(op) or 'read'} {times(read.count)}"
     for (stack, op), fallback in run.fallbacks.items():
-        yield stack, "fallback", fallback.dur, f"{run.names.text(op)} on the CPU {times(fallback.count)}"
+        what = f"{run.names.text(op)} on the CPU {times(fallback.count)}"
+        yield stack, "fallback", fallback.dur - fallback.compiled, what
     for (stack, cause), pause in run.pauses.items():
         yield stack, CAUSES[cause], pause.total, f"{CAUSES[cause]} {times(pause.count)}"
     for stack, site in run.sites.items():

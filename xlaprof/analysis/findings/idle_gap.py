@@ -379,8 +379,7 @@ class IdleGaps(msgspec.Struct, frozen=True):
     def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
         fold = Fold()
         every = fold.window.idle = _EveryGap(blamed=self.causes)
-        for event in events:
-            fold.feed(event)
+        fold.feed_all(events)
         fold.window.settle(final=True)
         return iter(sorted(nlargest(self.count, every.gaps, key=attrgetter("dur"))))
 

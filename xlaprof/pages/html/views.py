@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from itertools import chain
 from typing import Any
 
+from xlaprof.analysis.details import details
 from xlaprof.analysis.model import Account, IdleStat, Report, RunInfo, StepStats
 from xlaprof.analysis.outcome import without_findings
 from xlaprof.pages.words import facts, prediction, warnings
@@ -25,7 +27,7 @@ _CAUSES = 40  # of idle time
 def views(of: Gathered) -> dict[str, Any]:
     """The page's data. Every string in it is made safe to be shown as text."""
     report, names, index = of.report, of.run.names, Index()
-    found = lines.costs(of)
+    detailed = details(of.run)
     begin = of.run.begin or 0
     shown: dict[str, Any] = {
         "version": __version__,
@@ -37,14 +39,17 @@ def views(of: Gathered) -> dict[str, Any]:
         "idle": _idle(report.idle),
         "timeline": drawn.timeline(of, index),
         "findings": findings.findings(of),
-        "graphs": compiled.graphs(of.run, report, index),
+        "graphs": compiled.graphs(detailed, report, index),
         "torch_compile": compiled.functions(report.torch_compile, "graph", report, index),
         "jax": compiled.functions(report.jax, "program", report, index),
-        "again": compiled.again(of.run, index),
-        "breaks": compiled.breaks(of.run, index),
+        "again": {
+            "torch": compiled.again(tuple(chain.from_iterable(one.again for one in detailed.functions)), index),
+            "jax": compiled.again(detailed.jax, index),
+        },
+        "breaks": compiled.breaks(detailed.functions, index),
         "scopes": _scopes(report),
-        "transfers": lines.transfers(of, names, index),
-        "files": lines.files(of, found),
+        "transfers": lines.transfers(of, detailed, names, index),
+        "files": lines.files(of, detailed),
         "counters": _counters(report),
     }
     shown["labels"], shown["places"] = index.labels, index.places

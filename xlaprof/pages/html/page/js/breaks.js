@@ -8,7 +8,7 @@ function functionTree(one) {
     h('ul', null, one.breaks.map(breakItem)));
 }
 function breakItem(one) {
-  const behind = one.plain ? h('li', null, h('div', {class: 'plain', text: one.inside.length ? `It cannot be left half-way inside ${one.inside.join(' and ')}: this code runs as plain Python.` : 'This code runs as plain Python.'}))
+  const behind = one.plain ? h('li', null, h('div', {class: 'plain', text: 'This code runs as plain Python.'}))
     : h('li', null, h('div', {class: 'graph', text: one.breaks.length ? 'What follows is another graph, cut again:' : 'What follows is another graph.'}), one.breaks.length ? h('ul', null, one.breaks.map(breakItem)) : null);
   return h('li', null, h('div', {class: 'break'},
     h('p', null, h('b', {class: 'text', text: one.reason}), h('span', {class: 'soft', text: ` ${one.times}${one.vain ? `, ${one.vain} of tracing in vain` : ''}`}), one.by_design ? h('span', {class: 'pill', text: 'by design'}) : null),

@@ -31,7 +31,7 @@ function phases(one, longest) {
 }
 function difference(one) {
   const d = one.difference;
-  if (!d) return h('span', {class: 'soft', text: one.first ? 'the first of its kind' : ''});
+  if (!d) return h('span', {class: 'soft', text: ''});
   return h('div', null,
     h('div', {class: 'change'}, h('span', {class: 'text', text: `${d.text}:`}), h('code', {class: 'old text', text: d.old || 'nothing'}), h('span', {'aria-hidden': 'true', text: '\u2192'}), h('span', {class: 'unseen', text: 'became'}), h('code', {class: 'new text', text: d.new || 'nothing'})),
     h('div', {class: 'soft text'}, d.against ? `against graph ${d.against}, after ${d.common} in common` : `after ${d.common} in common`, d.moved ? `; operations: ${d.moved}` : ''),
@@ -50,12 +50,11 @@ function functionsSection(id, title, noun, done, extra) {
   const charges = done.charges.length ? [h('h3', {class: 'sub', text: 'Why this time was spent'}), h('ul', {class: 'evidence'}, done.charges.map(([figure, why, seconds]) => h('li', {class: 'text'}, h('b', {text: figure}), ` (${percent(seconds / whole)}) `, why)))] : null;
   return section(id, title, done.note, list, charges, extra);
 }
-function jaxSection() {
-  const again = DATA.again.length ? [h('h3', {class: 'sub', text: 'Programs compiled again, and what differed'}), table('Each call that needed another program', [
+function again(calls) {
+  return calls.length ? [h('h3', {class: 'sub', text: 'Compiled again, and what differed'}), table('Each call that needed another program', [
     {title: 'function', show: (one) => [h('b', {class: 'text', text: one.name}), ' ', placeName(place(one.place))]},
     {title: 'compiled in', number: true, show: (one) => one.compile},
     {title: 'what differed from the earlier call most like it', show: (one) => one.changes.map(([kind, name, old, now]) => h('div', {class: 'change'}, h('span', {class: 'text', text: `${kind}${name ? ` of ${name}` : ''}:`}), h('code', {class: 'old text', text: old || 'nothing'}), h('span', {'aria-hidden': 'true', text: '\u2192'}), h('code', {class: 'new text', text: now || 'nothing'})))},
-    {title: '', show: (one) => TIME.rows.length ? h('button', {type: 'button', class: 'link', text: 'timeline', onclick: () => goToTimeline(one.at_ns, one.at_ns + 1e6)}) : ''},
-  ], DATA.again)] : null;
-  return functionsSection('jax', 'JAX', 'programs', DATA.jax, again);
+    {title: 'when', show: (one) => one.step},
+  ], calls, {many: 20})] : null;
 }

@@ -58,7 +58,7 @@ function transfersSection() {
     {title: 'operation', key: (one) => one.op, show: (one) => h('span', {class: 'mono text', text: one.op})},
     {title: 'line', show: (one) => placeName(place(one.place))},
     {title: 'count', number: true, show: (one) => one.count},
-    {title: 'total', number: true, key: (one) => one.ns, show: (one) => one.total},
+    {title: 'total', number: true, key: (one) => one.seconds, show: (one) => one.total},
     {title: 'of it waiting', number: true, show: (one) => one.wait},
     {title: 'size', number: true, show: (one) => one.size},
   ], DATA.transfers));

@@ -19,7 +19,8 @@ document.getElementById('page').replaceWith(h('a', {class: 'skip', href: '#findi
   h('footer', {class: 'text', text: `Written by xlaprof ${DATA.version}. ${DATA.head.versions.join(', ')}. This file loads nothing.`}));
 const switchTheme = themeSwitch();
 append(main, [overviewSection(), findingsSection(), timeSection(), stepsSection(), timelineSection(), graphsSection(),
-  functionsSection('torch', 'torch.compile', 'graphs', DATA.torch_compile), breaksSection(), jaxSection(), scopesSection(), transfersSection(), sourceSection(), countersSection()]);
+  functionsSection('torch', 'torch.compile', 'graphs', DATA.torch_compile, again(DATA.again.torch)), breaksSection(),
+  functionsSection('jax', 'JAX', 'programs', DATA.jax, again(DATA.again.jax)), scopesSection(), transfersSection(), sourceSection(), countersSection()]);
 bar.append(h('div', {class: 'row'}, h('span', {class: 'brand', text: 'xlaprof'}), h('span', {class: 'name text', text: DATA.head.program}), searchBox(), switchTheme), navigation());
 if (location.hash.length > 1) {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
