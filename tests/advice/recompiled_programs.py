@@ -332,6 +332,31 @@ def skips(*, masked: bool) -> Program:
     return program
 
 
+def under_adam(*, masked: bool) -> Program:
+    """Adapters, one of which is left out now and then: Adam counts fewer steps of its parameters."""
+
+    def program() -> None:
+        layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(2)).to(DEVICE)
+        optimizer = torch.optim.Adam(layers.parameters(), lr=0.01)
+        for n in range(16):
+            skipped = n in (1, 3, 4, 8, 9, 13)
+            x = torch.ones(4, 6).to(DEVICE)
+            keep = torch.tensor([1.0, float(not skipped)]).to(DEVICE)
+            for at, layer in enumerate(layers):
+                if masked:
+                    x = x + keep[at] * layer(x).tanh()
+                    continue
+                if at and skipped:
+                    continue
+                x = x + layer(x).tanh()
+            optimizer.zero_grad()
+            x.square().mean().backward()
+            optimizer.step()
+            xr.sync()
+
+    return program
+
+
 def turns(counts: Sequence[int], *, each: bool = False) -> Program:
     def program() -> None:
         weight = torch.ones(6, 6).to(DEVICE)

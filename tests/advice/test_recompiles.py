@@ -52,6 +52,7 @@ from tests.advice.recompiled_programs import (
     trained,
     turns,
     two_weights,
+    under_adam,
     write_at,
     write_slice,
     writes,
@@ -250,6 +251,13 @@ CASES = [
         skips(masked=False),
         "Do the work of every pass and mask its result",
         skips(masked=True),
+    ),
+    Case(
+        "layers that are left out under Adam",
+        "recompile",
+        under_adam(masked=False),
+        "Do the work of every pass and mask its result",
+        under_adam(masked=True),
     ),
     Case(
         "passes",

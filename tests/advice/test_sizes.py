@@ -132,6 +132,21 @@ def averaged_where_real(x: Any) -> Any:
     return (share.square() * is_real).sum() / real
 
 
+def likelihood(x: Any) -> Any:
+    x = x.to(DEVICE)
+    gram = torch.exp(-(x[:, None] - x).square()) + torch.eye(x.shape[0], device=DEVICE)
+    return torch.linalg.cholesky_ex(gram).L.diagonal().log().sum()
+
+
+def likelihood_of_real(x: Any) -> Any:
+    real = held(x.shape[0])
+    x = padded(x, 0, MOST).to(DEVICE)
+    is_real = positions(MOST) < real
+    gram = torch.exp(-(x[:, None] - x).square()) + torch.eye(MOST, device=DEVICE)
+    gram = torch.where(is_real[:, None] & is_real, gram, torch.eye(MOST, device=DEVICE))
+    return torch.linalg.cholesky_ex(gram).L.diagonal().log().sum()
+
+
 def scores() -> list[Any]:
     return [-1 - torch.arange(float(n)) for n in NUMBERS]
 
@@ -236,6 +251,14 @@ CASES = [
         steps(averaged_where_real, scores()),
         also=("-inf in the padding (masked_fill) before aten::_softmax", "a mask of what is real in aten::mean"),
     ),
+    Case(
+        "a size and a matrix that is factorized",
+        "recompile",
+        steps(likelihood, scores()),
+        ", or mask positions instead of selecting ",
+        steps(likelihood_of_real, scores()),
+        also=("rows and columns of the unit matrix in aten::linalg_cholesky_ex", "a mask of what is real in aten::sum"),
+    ),
 ]
 
 
@@ -249,7 +272,9 @@ def test_a_number_that_is_left_at_one_of_its_lines_leaves_as_many_graphs(tmp_pat
     assert len(half.of(Compile)) >= len(before.of(Compile))
 
 
-@pytest.mark.parametrize(("plain", "masked"), [(best, best_of_real), (averaged, averaged_where_real)])
+@pytest.mark.parametrize(
+    ("plain", "masked"), [(best, best_of_real), (averaged, averaged_where_real), (likelihood, likelihood_of_real)]
+)
 def test_the_mask_that_is_advised_keeps_the_result(plain: Any, masked: Any) -> None:
     for x in scores():
         assert torch.allclose(plain(x).cpu(), masked(x).cpu())

@@ -50,6 +50,8 @@ def test_whose_loop_it_is_is_said() -> None:
             "",
             "four",
         ),
+        ("fallback", ("torch_geometric/utils/loop.py", "remove_self_loops", "x[:, mask]"), "", "add_self_loops=False"),
+        ("recompile", ("transformers/trainer_pt_utils.py", "nested_concat", ""), "", "eval_accumulation_steps=1"),
         ("transfer", ("torch_geometric/utils/_scatter.py", "scatter", "int(index.max()) + 1"), "", "data.num_graphs"),
         ("transfer", ("diffusers/schedulers/scheduling_ddim.py", "D.step", "x[timestep]"), "", "without device="),
         ("recompile", ("transformers/generation/utils.py", "G._sample", ""), "shape", 'cache_implementation="static"'),

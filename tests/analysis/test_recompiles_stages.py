@@ -102,6 +102,14 @@ def test_another_stage_of_a_training_is_worth_its_graphs_in_every_bucket() -> No
         assert stages(order).findings("recompile"), "too short, or not for good"
 
 
+def test_work_that_comes_at_regular_intervals_of_a_long_run_is_meant() -> None:
+    """A penalty in each fourth step, for 200 steps: two graphs, which are compiled once each."""
+    penalty = "if step % 4 == 3:"
+    assert stages("aaaA" * 50, "", penalty).findings("recompile") == []
+    for few, why in (("aaaA" * 12, "too short"), ("aAaaaaaAAaaaAaAaaaaaaaaA" * 9, "irregular")):
+        assert stages(few, "", penalty).findings("recompile"), why
+
+
 def test_work_that_changed_once_is_told_with_the_step_and_not_as_a_habit() -> None:
     (finding,) = stages("a" * 15 + "A" * 25, "").findings("recompile")
     assert "Another path is taken from step 15 on" in finding.cause

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from xlaprof.analysis.diagnosis import Part
 from xlaprof.analysis.fold.tallies import CompileRecord
-from xlaprof.analysis.recompiles.variants import causes
+from xlaprof.analysis.recompiles.variants import causes, comes_back
 from xlaprof.events import Change
 
 Graph = tuple[bool, ...]  # the switches of a program that are on
@@ -87,8 +88,18 @@ def test_a_size_that_was_read_is_the_cause_of_the_shapes_that_follow_from_it() -
         return Part(Change(what, old, new, f"the {what}", against=against), (what, 3, ""), (old, 0), (new, 0))
 
     sizes = ("88", "2"), ("2", "1")
-    records = [record(1)] + [
-        record(n, changed("shape", f"s64[{old}]", f"s64[{new}]", n - 1), changed("size", old, new, n - 1))
-        for n, (old, new) in enumerate(sizes, 2)
-    ]
-    assert [[change.what for change in found] for found in causes(records).values()] == [[], ["size"], ["size"]]
+    for moved, what in ((False, "size"), (True, "shape")):  # of what comes from the host as much is selected
+        records = [record(1)]
+        for n, (old, new) in enumerate(sizes, 2):
+            shape = changed("shape", f"s64[{old}]", f"s64[{new}]", n - 1)
+            shape = shape._replace(change=msgspec.structs.replace(shape.change, moved=moved))
+            records.append(record(n, shape, changed("size", old, new, n - 1)))
+        assert [[change.what for change in found] for found in causes(records).values()] == [[], [what], [what]]
+
+
+def test_what_comes_back_is_what_a_later_graph_has_too() -> None:
+    """Graph 2 leaves a layer out, 3 has it and an optimizer's state, 4 leaves it out again: 1 never ran again."""
+    state = Part(Change("operation", "", "", role="state"), ("operation", 0, "state"), ("made", 0), ("kept", 0))
+    records = [record(1), record(2, part(0, True, 1)), record(3, state), record(4, part(0, True, 3))]
+    assert comes_back(records, {3: 10**12}) == {(2, records[1].t), (4, records[3].t)}
+    assert comes_back(records, {4: 10**12}) == set()

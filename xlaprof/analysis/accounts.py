@@ -340,6 +340,9 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
     if record.change.what == "operation" and (before := facts.names.place(entry(facts, record, record.change))).line:
         saved = f"recorded before it ({facts.words.barrier} between the two saves that)"
         return f"compiled again, for the first of a loop also holds what {_quoted(before)} {saved},"
+    rhythm = facts.run.program_rhythms.get(record.program)
+    if rhythm is not None and rhythm.steps > EARLY and rhythm.every > 1:
+        return f"compiled again for what comes {rhythm.text(facts.outer_steps)},"
     if early:
         warm_up = " in the warm-up" * (record.step <= EARLY)  # else of what comes late and seldom
         return f"compiled again{warm_up}, {_differs(facts, record.change)},"

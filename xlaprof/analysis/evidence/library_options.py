@@ -212,6 +212,14 @@ _OPTIONS = (
         "(batch_size= to to_dense_batch, num_nodes= to what works on edges, dim_size= to scatter and aggregations).",
     ),
     _Option(
+        "torch_geometric",
+        r"utils/loop\.py: ",
+        "transfer recompile fallback",
+        "Make the layer with add_self_loops=False, and add the loops once, on the host, to the edges that it is given "
+        "(torch_geometric.utils.add_remaining_self_loops): here each forward selects edges by a mask. A GCNConv also "
+        "takes what gcn_norm() gives, with normalize=False, or cached=True where the graph never changes.",
+    ),
+    _Option(
         "pytorch_lightning",
         r"progress/|get_metrics|pbar",
         "transfer",

@@ -11,7 +11,7 @@ import msgspec
 from xlaprof.analysis.evidence.counted import ReadEvents
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import head, unbarred
+from xlaprof.analysis.evidence.looping import unbarred
 from xlaprof.analysis.model import Finding
 from xlaprof.text.quantities import duration
 
@@ -42,6 +42,7 @@ def find(facts: Facts) -> tuple[Finding, ...]:
     """All findings of a run, the one whose fix gives back most first."""
     known = kinds()
     made = _of_one_cause(facts, [finding for kind in known.values() for finding in kind.find(facts)])
+    made = _side_by_side(facts, made)
     found = [
         msgspec.structs.replace(finding, severity="high") if known[finding.kind].leads(finding) else finding
         for finding in made
@@ -78,6 +79,18 @@ def _of_one_cause(facts: Facts, found: list[Finding]) -> list[Finding]:
     return found
 
 
+def _side_by_side(facts: Facts, found: list[Finding]) -> list[Finding]:
+    """Lines of a function that read to one end are one finding: without one of them the next would wait as long."""
+    together: dict[tuple[object, ...], list[Finding]] = {}
+    for one in sorted(found, key=lambda one: one.place.line):
+        place = one.place
+        joins = one.kind in _READ and place.line and one not in facts.aside
+        ends = (one.kind, place.file, place.func, place.library[:1], one.operation, one.count, one.advice)
+        together.setdefault(ends if joins else (id(one),), []).append(one)
+    joined = {id(first): facts.joined(first, others) if others else first for first, *others in together.values()}
+    return [joined[id(one)] for one in found if id(one) in joined]
+
+
 def _makes(_: Facts, made: Finding, read: Finding) -> bool:
     """Whether a line reads a value from the device that becomes a part of the graph."""
     same = made.place.file == read.place.file and made.place.line == read.place.line
@@ -86,12 +99,10 @@ def _makes(_: Facts, made: Finding, read: Finding) -> bool:
 
 
 def _waits_for_all_turns(facts: Facts, _: Finding, read: Finding) -> bool:
-    """Whether it is reached outside the loop that lacks a barrier, once for each graph of it at most."""
+    """Whether it comes once for each graph of the loop that lacks a barrier, at most: that is what it waits for."""
     loop = unbarred(facts)
-    if loop is None or not loop.loop.line or not isinstance(read.counted, ReadEvents):
-        return False
-    around = {head(one) for stack in read.counted.stacks for one in facts.names.loops(stack)}
-    return head(loop.loop) not in around and read.count <= facts.run.sites[loop.stack].executed
+    known = loop is not None and loop.loop.line and isinstance(read.counted, ReadEvents)
+    return bool(known) and loop is not None and read.count <= facts.run.sites[loop.stack].executed
 
 
 def _within_cost(finding: Finding) -> Finding:

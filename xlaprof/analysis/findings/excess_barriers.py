@@ -52,6 +52,8 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
             continue
         count = site.executed - steps
         cost = host_s(site) * count / site.executed
+        if site.ops > SMALL * site.executed and cost < _DEAR * facts.working_s:
+            continue
         between = frozenset((barrier, one) for one in runs if one not in updating)
         if not barriers.without_those(facts.run, between.__contains__).pays(cost):
             continue

@@ -20,17 +20,12 @@ from xlaprof.text.quantities import duration
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """One finding for each line that reads in the loop; of those side by side in a function, to the same end, one."""
+    """One finding for each line that reads in the loop."""
     habits = [reads for reads in by_line(facts, sized=False) if reads.is_habit(facts)]
     recompiled = {extra.record.t for group in groups(facts) for extra in group.extras} if habits else set()
-    together: dict[tuple[object, ...], list[Finding]] = {}
-    for reads in sorted(habits, key=lambda reads: reads.place.line):
+    for reads in habits:
         reads.add_graphs(facts, recompiled)
-        one, place = _finding(facts, reads), reads.place
-        here = (place.file, place.func, place.library, reads.op, one.count, one.advice)
-        together.setdefault(here if place.line and one not in facts.aside else (one.id,), []).append(one)
-    for first, *others in together.values():
-        yield facts.joined(first, others) if others else first
+        yield _finding(facts, reads)
 
 
 def _finding(facts: Facts, reads: Reads) -> Finding:

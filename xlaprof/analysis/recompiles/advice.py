@@ -28,6 +28,10 @@ from xlaprof.text.quantities import percent, plural
 from xlaprof.vocabulary import Vocabulary, fill
 
 _LISTED = 6  # boundaries named in a sentence
+_EDGES = (
+    " It looks like the edges of a graph: keep all of them, and give those that are left out the weight 0; or pad with "
+    "edges of weight 0, or loops of a node that is left out."
+)
 _POSITIONS = (
     " It holds positions: repeat the last one, and the value that is written there, for 0 is a position as well; where "
     "values are added up, or results read, mask what the repeated ones add."
@@ -186,14 +190,15 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     sizes = _sizes(group, axis)
     words, name, positions = facts.words, _name(facts, group), is_index(group.first)
     padded = Size(name, "", group.place, axis, len(old), tuple(sorted(set(sizes))), "", positions)
+    seen, busy, once = _ran(facts, group, axis)
     if grows(group):
-        most = max(sizes) + sizes[-1] - sizes[-2]  # this was given to what makes it longer once more
+        ended = 2 * seen.get(sizes[-1], 0) > sum(seen.values())
+        most = sizes[-1] if ended else max(sizes) + sizes[-1] - sizes[-2]  # as much was added once more
         return Advice(
-            f"Dimension {axis} grows from step to step: allocate it once at its largest size ({most} at least, so far) "
-            "and write into it at a position held in a tensor.",
+            f"Dimension {axis} grows from step to step: allocate it once at its largest size ({most}"
+            f"{'' if ended else ' at least, so far'}) and write into it at a position held in a tensor.",
             _static(words, axis, old, most, dtype(group.first.old)),
         )
-    seen, busy, once = _ran(facts, group, axis)
     parts = len({extra.record.stack for extra in group.extras})  # graphs of one step, each compiled for every size
     compiled = parts + len(group.extras)
     each = parts * group.cost_s / len(group.extras)
@@ -213,14 +218,16 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     if parts * best.compiles >= compiled:  # padding would cost more than it saves, up to here
         edges, saved = str(max(sizes)), "one graph for all sizes, which pays as soon as more of them come"
         best = found[0]
-    more = ""
-    if 2 * once > distinct and sizes[0] < max(sizes):  # there will be others
-        more = (
-            f" Most of these sizes came once, and larger ones may come: pad to the most that the data and the model "
-            f"(its positions) allow, where that is known, in place of {max(sizes)}, and never beyond it."
+    more = _EDGES * (axis == 1 and old[0] == 2 and dtype(group.first.old)[0] in "siu")
+    rises = distinct > 2 and sizes == sorted(sizes)
+    if rises or (2 * once > distinct and sizes[0] < max(sizes)):  # there will be others
+        so_far = "It only grew so far" if rises else "Of these sizes most came once"
+        more += (
+            f" {so_far}, and larger ones may come: pad to the most that the data and the model (its positions) allow, "
+            f"where that is known, in place of {max(sizes)}, and never beyond it."
         )
     if not once and are_chosen(map(str, sizes)):
-        more = " Where they are meant, have fewer of them; initialize_cache() spares a second run what they cost."
+        more += " Where they are meant, have fewer of them; initialize_cache() spares a second run what they cost."
     return Advice(
         f"Dimension {axis} took {distinct} sizes from {min(sizes)} to {max(sizes)}: pad it to {edges} ({saved}, "
         f"{percent(best.waste)} of the work on padding), or mask positions instead of selecting "

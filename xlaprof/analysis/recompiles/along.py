@@ -18,6 +18,8 @@ _LISTED = 3  # lines of one kind
 _OVER_A_TENSOR = r"(async )?for .+ in ((?!range\()|.*(\.shape|\.size\(|len\())"
 #: operations that padding changes, and what keeps it out of their results
 _KEPT_OUT = (
+    (r"linalg_\w+|cholesky\w*|triangular_solve|(log)?det|inverse", "rows and columns of the unit matrix in"),
+    (r"mm|bmm|addmm|baddbmm|matmul|mv|dot|vdot", "0 in the padding before"),
     (
         r"_?(log_)?softmax|logsumexp|topk|sort|argsort|argmax|max|amax|kthvalue|median",
         "-inf in the padding (masked_fill) before",
@@ -40,9 +42,12 @@ def needs(facts: Facts, group: Group) -> Iterator[str]:
             "round the number itself up to the same sizes where it is chosen, and leave out of the result what lies "
             "beyond the number that is meant."
         )
-    kept = dict.fromkeys(_kept_out(facts, group))
+    kept: dict[str, dict[str, None]] = {}
+    for how, what in _kept_out(facts, group):
+        kept.setdefault(how, {})[what] = None
     if kept:
-        yield f"The padding must not count: {'; '.join(list(kept)[:_LISTED])}."
+        ways = (f"{how} {' and '.join(list(what)[:_LISTED])}" for how, what in kept.items())
+        yield f"The padding must not count: {'; '.join(ways)}."
 
 
 def passes(facts: Facts, group: Group) -> list[Place]:
@@ -61,9 +66,10 @@ def _numbers(facts: Facts, group: Group) -> Iterator[Change]:
                 yield one
 
 
-def _kept_out(facts: Facts, group: Group) -> Iterator[str]:
+def _kept_out(facts: Facts, group: Group) -> Iterator[tuple[str, str]]:
+    """What to put into the padding, and what it is for."""
     for one in dict.fromkeys(one for extra in group.extras for one in extra.record.along if one.what == "along"):
         name, place = one.subject.removeprefix("aten::"), facts.names.place(one.stack)
         how = next((how for names, how in _KEPT_OUT if re.fullmatch(names, name)), "")
         if how and place.line and not place.library:
-            yield f"{how} {one.subject} at {quoted(place)}"
+            yield how, f"{one.subject} at {quoted(place)}"

@@ -31,7 +31,7 @@ def by_design(facts: Facts, group: Group) -> bool:
     once and for good is another stage of the training; gradients that a few batches add up to come in two graphs.
     """
     if group.sort == "operation":
-        return _is_stage(facts, group) or _accumulates(facts, group)
+        return _is_stage(facts, group) or _accumulates(facts, group) or _is_regular_work(facts, group)
     if group.sort != "shape" or group.name == "rank":
         return False
     rhythms = facts.run.program_rhythms
@@ -78,6 +78,15 @@ def _rhythms(facts: Facts, programs: Iterable[int]) -> list[Rhythm]:
 def _is_regular(rhythm: Rhythm) -> bool:
     away = [count for gap, count in rhythm.gaps.items() if gap != 1]
     return sum(away) >= _TURNS and max(away) >= _MOST * sum(away)
+
+
+def _is_regular_work(facts: Facts, group: Group) -> bool:
+    """Whether the program does more, or other, work in each so-manieth step of a long run, at no large price."""
+    change, extra = group.first, group.extras[0]
+    sides = [_rhythms(facts, [program]) for program in (extra.record.program, change.against)]
+    long = all(side and side[0].steps >= 2 * _LONG for side in sides)
+    regular = len(group.extras) == 1 and not change.role and long and _is_regular(sides[0][0])
+    return regular and group.cost_s < max(_LARGE * facts.wall_s, _LONG_S)
 
 
 def _is_stage(facts: Facts, group: Group) -> bool:

@@ -29,7 +29,7 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.recompiles.design import CONDITIONS, DEAR, by_design
 from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, of_batch, pairs, sizes, special_number
 from xlaprof.analysis.recompiles.shapes import dims
-from xlaprof.analysis.recompiles.variants import causes
+from xlaprof.analysis.recompiles.variants import causes, comes_back
 from xlaprof.analysis.recompiles.varying import made_by
 from xlaprof.events import Change
 
@@ -46,7 +46,7 @@ def groups(facts: Facts) -> list[Group]:
     early: list[tuple[tuple[str, int, str, str], Extra]] = []
     why = causes(facts.run.compiles)
     loop = unbarred(facts)
-    ages = _ages(facts)
+    ages, back = _ages(facts), comes_back(facts.run.compiles, facts.run.programs)
     programs = {record.program: record for record in facts.run.compiles}
     for record in facts.run.compiles:
         of_it = why[record.program, record.t]
@@ -60,7 +60,7 @@ def groups(facts: Facts) -> list[Group]:
         for key, (change, place) in by_line.items():
             of = programs.get(change.against, record) if _had_entry(record, change) else record
             extra = Extra(of, change, place, 0.0 if of_it[0].role == "state" else 1 / len(by_line))
-            if _settles(facts, record, change, ages[record.program]):
+            if _settles(record, change, ages[record.program], (record.program, record.t) in back):
                 early.append((key, extra))
             else:
                 found.setdefault(key, []).append(extra)
@@ -149,10 +149,16 @@ def _leads(one: Group, other: Group) -> bool:
     if one.sort == other.sort == "shape":  # a tensor brought to the device, and what is computed with its sizes
         computed = not of_batch(other.first) and not other.first.name
         return of_batch(one.first) and computed and len(taken := sizes(other)) > 1 and taken <= sizes(one)
+    if one.sort == "operation" and other.first.role == "shared" and ".step(" in other.place.acting.code:
+        return _of_barriers(one, other)  # an optimizer's numbers: parameters without a gradient make fewer steps
     if one.first.subject == USED and other.sort in ("argument", "scalar"):  # another operation, with other arguments
         return all(any(part.change.subject == USED for part in extra.record.parts) for extra in other.extras)
     if one.sort != "operation" or one.first.role not in ("", "loop") or other.first.role not in ("grad", "zero_grad"):
         return False
+    return _of_barriers(one, other)
+
+
+def _of_barriers(one: Group, other: Group) -> bool:
     barriers = {extra.record.stack for extra in one.extras}
     return all(extra.record.stack in barriers for extra in other.extras)
 
@@ -269,11 +275,11 @@ def _warms_up(facts: Facts, record: CompileRecord) -> bool:
     return all(facts.run.program_runs.get(program, 0) > 1 for program in made)
 
 
-def _settles(facts: Facts, record: CompileRecord, change: Change, age: int) -> bool:
-    """Whether a first graph is replaced within the first steps of its work, for good."""
+def _settles(record: CompileRecord, change: Change, age: int, back: bool) -> bool:
+    """Whether a first graph is replaced within the first steps of its work, for good: it does not come ``back``."""
     if record.trigger in ("read", "dynamo") or change.what not in _SETTLING:
         return False
-    return age <= EARLY and (_is_carried(record, change) or not comes_back(facts, record))
+    return age <= EARLY and (_is_carried(record, change) or not back)
 
 
 def _ages(facts: Facts) -> dict[int, int]:
@@ -295,15 +301,6 @@ def _loop_begins(facts: Facts) -> int:
     sites = facts.run.sites
     loop = (r.t for r in facts.run.compiles if r.trigger != "read" and sites[r.stack].executed >= _HABIT)
     return min(loop, default=0)
-
-
-def comes_back(facts: Facts, record: CompileRecord) -> bool:
-    """Whether a graph that this one replaced ran again later: the program goes back and forth between them."""
-    programs = facts.run.programs
-    against = record.change.against if record.change is not None else 0
-    return any(
-        programs.get(program, 0) > record.t + record.dur for program in ((against,) if against else record.before)
-    )
 
 
 def _is_carried(record: CompileRecord, change: Change) -> bool:

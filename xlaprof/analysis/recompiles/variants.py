@@ -9,7 +9,7 @@ whatever else is new in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -20,19 +20,37 @@ from xlaprof.events import Change
 _GRAPHS = 128  # of one barrier that a new one is weighed against
 
 
+def comes_back(records: Iterable[CompileRecord], last: Mapping[int, int]) -> set[tuple[int, int]]:
+    """Programs and moments of graphs after which one ran that still had the value whose change made them.
+
+    ``last``: by program, when it ran last. An optimizer's state does not come back: it is made again, if at all.
+    """
+    return {
+        (record.program, record.t)
+        for graphs in _by_barrier(records)
+        for variants in (_Variants(graphs),)
+        for at, record in enumerate(graphs)
+        if any(last.get(program, 0) > record.t + record.dur for program in variants.others(at))
+    }
+
+
 def causes(records: Iterable[CompileRecord]) -> dict[tuple[int, int], tuple[Change, ...]]:
     """By program and moment: why it had to be compiled. Several changes bear it together; none: it is the first.
 
     Where an optimizer's state comes first, the others bear nothing.
     """
+    return {
+        (record.program, record.t): found
+        for graphs in _by_barrier(records)
+        for record, found in zip(graphs, _Variants(graphs).causes(), strict=True)
+    }
+
+
+def _by_barrier(records: Iterable[CompileRecord]) -> Iterable[list[CompileRecord]]:
     barriers: dict[int, list[CompileRecord]] = {}
     for record in records:
         barriers.setdefault(record.stack, []).append(record)
-    return {
-        (record.program, record.t): found
-        for graphs in barriers.values()
-        for record, found in zip(graphs, _Variants(graphs).causes(), strict=True)
-    }
+    return barriers.values()
 
 
 class _Variants:
@@ -49,8 +67,9 @@ class _Variants:
             graphs[record.program] = {**known, **{part.key: part.new for part in record.parts}}
         self._graphs = [graphs[record.program] for record in records]
         columns: dict[tuple[int, ...], Key] = {}
-        # a size that was read from the device stands for the shapes that follow from it
-        keys = sorted(self._first, key=lambda key: key[0] != "size")
+        # what is brought to the device stands for the size that is selected of it, and that for the shapes that follow
+        brought = {part.key for record in records for part in record.parts if part.change.moved}
+        keys = sorted(self._first, key=lambda key: (key not in brought, key[0] != "size"))
         self._thing = {key: columns.setdefault(self._column(key), key) for key in keys}
 
     def _column(self, key: Key) -> tuple[int, ...]:
@@ -58,6 +77,17 @@ class _Variants:
         values: dict[Value, int] = {}
         column = (graph.get(key, self._first[key]) for graph in self._graphs)
         return tuple(values.setdefault(value, len(values)) for value in column)
+
+    def others(self, at: int) -> Iterator[int]:
+        """Programs, before or after a graph, that have the value from before of what changed first in it."""
+        record = self._records[at]
+        if record.change is None:
+            return
+        yield from (record.change.against,) if record.change.against else record.before
+        for part in [part for part in record.parts if part.change.role != "state"][:1]:
+            for one, graph in zip(self._records, self._graphs, strict=True):
+                if graph.get(part.key, self._first[part.key]) == part.old:
+                    yield one.program
 
     def causes(self) -> list[tuple[Change, ...]]:
         """Of each graph."""

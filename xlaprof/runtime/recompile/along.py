@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from xlaprof.runtime.trace.trie import Node
 
 _LISTED = 8  # of one diff
+_ACROSS = ("linalg_", "cholesky", "triangular_solve", "inverse", "det", "logdet")  # each row of a matrix counts in all
 _MOVING = ("slice", "select", "index_select", "gather", "squeeze", "unsqueeze", "unbind", "cat", "stack", "transpose")
 
 
 def along(old: Graph, new: Graph, slots: dict[int, int]) -> list[Node]:
     """The first at each line, without those that only move elements. ``slots``: values of the old graph -> of the new.
 
-    The dimension ends there, as in a sum or a top-k, or the operation is told to work along it, as a softmax is.
+    The dimension ends there, as in a sum or a top-k, the operation is told to work along it, as a softmax is, or it
+    factorizes a matrix.
     """
     before, now = _shapes(old), _shapes(new)
     other = {slot: before[was] for was, slot in slots.items() if was in before and before[was] != now.get(slot)}
@@ -31,7 +33,8 @@ def along(old: Graph, new: Graph, slots: dict[int, int]) -> list[Node]:
         changed = [(other[slot], now[slot]) for slot in reads(node) if slot in other and slot in now]
         results = [out.slot for out in node.outs]
         ends = bool(results) and all(slot in matched and slot not in other for slot in results)
-        if any(ends or _is_told(node, was, is_now) for was, is_now in changed):
+        across = node.op.aten.removeprefix("aten::").startswith(_ACROSS)
+        if any(ends or across or _is_told(node, was, is_now) for was, is_now in changed):
             found.setdefault((node.op.aten, node.frames), node)
     return list(found.values())
 
