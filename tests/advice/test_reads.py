@@ -283,6 +283,18 @@ def tallied(on_the_device: bool) -> Program:
     return lambda: (loop(step)(), print(int(hits)))
 
 
+def kept_for_later(on_the_device: bool) -> Program:
+    kept = list[Any]()
+
+    def step(n: int, x: Any) -> None:
+        if on_the_device:
+            kept.append((x * 2).detach())
+        else:
+            kept.append((x * 2).cpu())
+
+    return lambda: (loop(step)(), print(torch.stack(kept).cpu().shape))
+
+
 def by_weekday(on_the_device: bool) -> Program:
     """Errors are added up by the weekday of a step's two rows, which differ from step to step."""
     errors: Any = torch.zeros(7, device="xla") if on_the_device else [0.0] * 7
@@ -446,6 +458,7 @@ READS = [
         "Add up on the device, and read the sum ",
         tallied(True),
     ),
+    Case("tensors for later", "transfer", kept_for_later(False), "Keep the value on the device", kept_for_later(True)),
     Case("a metric by key", "transfer", by_weekday(False), "with index_add_, at positions", by_weekday(True)),
     Case("a row of a table", "transfer", loop(looked_up_in_a_list), "Index on the device", loop(selected)),
     Case("a length", "transfer", loop(cut_to_length), "Keep one size, the largest, and mask", loop(masked)),

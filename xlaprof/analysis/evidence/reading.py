@@ -225,7 +225,7 @@ def _way(op: str, via: str, name: str, read: Read) -> _Way:
     if use in (Use.LOGS, Use.OTHER):
         if read.words & _ACTS:
             return _ACT
-        if op not in SCALARS:
+        if op not in SCALARS and use == Use.OTHER:
             return _HOST
     return _USES[use]
 

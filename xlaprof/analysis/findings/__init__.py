@@ -80,11 +80,13 @@ def _of_one_cause(facts: Facts, found: list[Finding]) -> list[Finding]:
 
 
 def _side_by_side(facts: Facts, found: list[Finding]) -> list[Finding]:
-    """Lines of a function that read to one end are one finding: without one of them the next would wait as long."""
+    """Lines of a function that read to one end, or by one line of a library, are one finding: without one of them the
+    next would wait as long."""
     together: dict[tuple[object, ...], list[Finding]] = {}
     for one in sorted(found, key=lambda one: one.place.line):
         place = one.place
-        joins = one.kind in _READ and place.line and one not in facts.aside
+        joins = (one.kind == "transfer" or place.library) and one.kind in _READ and place.line
+        joins = joins and one not in facts.aside
         ends = (one.kind, place.file, place.func, place.library[:1], one.operation, one.count, one.advice)
         together.setdefault(ends if joins else (id(one),), []).append(one)
     joined = {id(first): facts.joined(first, others) if others else first for first, *others in together.values()}

@@ -15,7 +15,8 @@ of its own: that one belongs to the read's finding.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 
@@ -27,7 +28,7 @@ from xlaprof.analysis.evidence.reads import in_loop, is_own_graph
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.recompiles.design import CONDITIONS, DEAR, by_design
-from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, of_batch, pairs, sizes, special_number
+from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, of_batch, sizes, special_number
 from xlaprof.analysis.recompiles.shapes import dims
 from xlaprof.analysis.recompiles.variants import causes, comes_back
 from xlaprof.analysis.recompiles.varying import made_by
@@ -74,68 +75,58 @@ def groups(facts: Facts) -> list[Group]:
     all_groups = [Group(sort, name, extras[0].place, tuple(extras)) for (_, _, sort, name), extras in found.items()]
     all_groups = [g for g in all_groups if g.first.role != "entry" or g.cost_s >= DEAR * facts.wall_s]
     all_groups = [g for g in map(_needed, all_groups) if any(extra.share for extra in g.extras)]
-    leading = _with_consequences(_as_sizes(all_groups))
-    return _of_one_batch(facts, [g for g in leading if not _follows(facts, g) and not by_design(facts, g)])
+    leading = _join(_join(all_groups, _passes, later=True), _consequences, later=True)
+    told = [g for g in leading if not _follows(facts, g) and not by_design(facts, g)]
+    return _join(told, partial(_of_one_batch, facts))
 
 
-def _of_one_batch(facts: Facts, all_groups: list[Group]) -> list[Group]:
-    """Join groups of tensors of a batch whose sizes vary, in one graph, in the parts that reads make of a step, or in
-    all loops over what one function collates: padding one of them alone would not help, and padding all helps once."""
-    found: list[Group] = []
-    for group in all_groups:
-        if not of_batch(group.first):
-            found.append(group)
-            continue
-        barriers = {extra.record.stack for extra in group.extras}
-        for i, other in enumerate(found):
-            together = any(extra.record.stack in barriers for extra in other.extras) or _vary_alike(group, other)
-            maker = made_by(facts, group.first)
-            if of_batch(other.first) and (together or (maker.line and made_by(facts, other.first) == maker)):
-                found[i] = other._replace(extras=tuple(sorted(_joined(other, group), key=lambda one: one.record.t)))
-                break
-        else:
-            found.append(group)
-    return found
+_Part = Callable[[Group, Group], Iterable[Extra] | None]  # the compiles of the second as parts of the first; None: none
 
 
-def _joined(one: Group, other: Group) -> Iterable[Extra]:
-    """The compiles of both, each once, with what both bear of it."""
-    extras = {extra.record: extra for extra in one.extras}
-    for extra in other.extras:
-        known = extras.get(extra.record, extra._replace(share=0.0))
-        extras[extra.record] = known._replace(share=known.share + extra.share)
-    return extras.values()
-
-
-def _vary_alike(one: Group, other: Group) -> bool:
-    """Whether most sizes that a tensor took in one were the other's: a read cuts the step, and each part has it."""
-    common = len(pairs(one) & pairs(other))
-    return 2 * common > min(len(pairs(one)), len(pairs(other))) and common > 1
-
-
-def _with_consequences(all_groups: list[Group]) -> list[Group]:
-    """Join groups with the group they follow from: another path brings other gradients, and clears others."""
+def _join(all_groups: list[Group], part: _Part, *, later: bool = False) -> list[Group]:
+    """Add each group to the first other that it is a part of, also a ``later`` one."""
     found = list(all_groups)
     for group in all_groups:
-        leader = next((i for i, other in enumerate(found) if _leads(other, group) or _varies_in(other, group)), -1)
-        if leader >= 0 and group in found:
-            found[leader] = found[leader]._replace(extras=tuple(_joined(found[leader], group)))
+        for at, other in enumerate(found):
+            if other is group and not later:
+                break
+            if other is group or (extras := part(other, group)) is None:
+                continue
+            bearing = {extra.record: extra for extra in other.extras}
+            for extra in extras:  # each compile once, with what both bear of it
+                known = bearing.get(extra.record, extra._replace(share=0.0))
+                bearing[extra.record] = known._replace(share=known.share + extra.share)
+            first, *rest = bearing.values()
+            found[at] = other._replace(extras=(first, *sorted(rest, key=lambda one: one.record.t)))
             found.remove(group)
+            break
     return found
 
 
-def _as_sizes(all_groups: list[Group]) -> list[Group]:
-    """The passes of a loop over a tensor of a batch are its size: one cause, named by what the program is given."""
-    found = list(all_groups)
-    for loop in (group for group in all_groups if group.first.role == "loop"):
-        for at, group in enumerate(found):
-            passes = group._replace(extras=tuple(_as_size(extra, group) for extra in loop.extras))
-            if of_batch(group.first) and all(extra.change.what == "shape" for extra in passes.extras):
-                extras = sorted(_joined(group, passes), key=lambda extra: extra.record.t)
-                found[at] = group._replace(extras=tuple(extras))
-                found.remove(loop)
-                break
-    return found
+def _of_one_batch(facts: Facts, one: Group, other: Group) -> Iterable[Extra] | None:
+    """Of tensors of a batch whose sizes vary, in one graph, in the parts that reads make of a step, or in all loops
+    over what one function collates: padding one of them alone would not help, and padding all helps once."""
+    if not of_batch(one.first) or not of_batch(other.first):
+        return None
+    barriers = {extra.record.stack for extra in one.extras}
+    if any(extra.record.stack in barriers for extra in other.extras):
+        return other.extras
+    common, maker = len(sizes(one) & sizes(other)), made_by(facts, other.first)
+    alike = common > 1 and 2 * common > min(len(sizes(one)), len(sizes(other)))
+    return other.extras if alike or (maker.line and made_by(facts, one.first) == maker) else None
+
+
+def _consequences(one: Group, other: Group) -> Iterable[Extra] | None:
+    """Of a group that follows from another: another path brings other gradients, and clears others."""
+    return other.extras if _leads(one, other) or _varies_in(one, other) else None
+
+
+def _passes(one: Group, loop: Group) -> Iterable[Extra] | None:
+    """Of a loop over a tensor of a batch, whose passes are its size: one cause, named by what the program is given."""
+    if loop.first.role != "loop" or not of_batch(one.first):
+        return None
+    extras = [_as_size(extra, one) for extra in loop.extras]
+    return extras if all(extra.change.what == "shape" for extra in extras) else None
 
 
 def _as_size(extra: Extra, group: Group) -> Extra:

@@ -144,11 +144,6 @@ def grows(group: Group) -> bool:
     return not group.first.moved and len(went) >= _GROWS and all(longer)
 
 
-def pairs(group: Group) -> set[tuple[str, str]]:
-    """The values before and after, of every compile."""
-    return {(extra.change.old, extra.change.new) for extra in group.extras}
-
-
 def values(facts: Facts, group: Group) -> tuple[tuple[str, int], ...]:
     """Every value of the thing that changes, and how often the graph with it ran, in order of first use."""
     runs = facts.run.program_runs
