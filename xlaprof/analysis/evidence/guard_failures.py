@@ -12,7 +12,6 @@ eagerly where no version fits. Cost: the compile time of the versions, XLA's par
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -87,8 +86,9 @@ def sort_out(facts: Facts) -> Sorted:
             place = _place(facts, cause, guard, known.get(same, NOWHERE))
             kind = f"{'shape' if guard.kind == 'stride' else guard.kind} {guard.dim}"  # another dimension, other advice
             # One size that changes recompiles all pieces of a function, and each piece has a name of its own for it.
-            change = (place.file, place.line, kind, *sizes_of_dim(guard), record.step)
-            key = pieces.setdefault(change, (place.file, place.line, kind, guard.subject))
+            went = sizes_of_dim(guard) if guard.new else (texts.named(guard),)
+            change = (place.file, place.line, kind, *went, record.step)
+            key = pieces.setdefault(change, (place.file, place.line, kind, texts.named(guard)))
             if record.another:  # each object of the class has a value of its own
                 key = first_of.setdefault((record.event.code, guard.kind), key)
             elif guard.kind in _OF_SIZE:  # the same size may be new to the lines that train and those that evaluate
@@ -111,8 +111,7 @@ def _of_one_name(groups: list[list[Blamed]]) -> list[list[Blamed]]:
     found = [group for group in groups if group[0][1].kind != "guard"]
     for group in (one for one in groups if one[0][1].kind == "guard"):
         _, guard, place = group[0]
-        words = re.findall(r"[\w.]+", guard.text)
-        same = (one for one in found if one[0][2] == place and one[0][1].subject in words)
+        same = (one for one in found if one[0][2] == place and one[0][1].subject == texts.named(guard))
         if (known := next(same, None)) is not None:
             known += group
         else:

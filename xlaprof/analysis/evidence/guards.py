@@ -226,6 +226,12 @@ def needed_for(code: str, name: str) -> str:
     return ""
 
 
+def named(guard: Guard) -> str:
+    """What a guard is on; of one of no known kind, as a bound, the first name in its text."""
+    found = re.search(r"[^\W\d][\w.]*", guard.text) if not guard.subject else None
+    return found[0] if found else guard.subject
+
+
 def filled(guard: Guard) -> str:
     """The dict or list whose entries, or number of them, a guard is on; "": of nothing of these."""
     if guard.kind in ("length", "keys"):
