@@ -37,7 +37,8 @@ _EXPENSIVE = 0.05  # share of the time of the steps
 _SLIGHT = 0.005  # the same, of reads that are not in every step
 _STEPS, _OF = 2, 8  # reads in fewer than 2 of at least 8 steps are one event: a checkpoint halfway
 _NOTHING = (
-    0.001  # share of the time of the steps without compiles: a read that costs less, with a measured wait, is none
+    0.001  # share of the time of the steps without compiles: a read that costs less is none, with a measured wait or
+    # between the steps
 )
 _MEASURED_NS = 20_000  # mean wait: shorter ones are too short to be measured
 _AS_LONG = 0.9  # share of the wait from which on the cost is as long
@@ -152,7 +153,8 @@ class Reads:
         if stalled < _LEAST:
             return False
         cost = self.cost_s
-        if tally.wait > _MEASURED_NS * tally.known and cost < _NOTHING * facts.working_s:
+        measured = tally.wait > _MEASURED_NS * tally.known or self.is_between_steps(facts)
+        if measured and cost < _NOTHING * facts.working_s:
             return False
         if facts.step_count >= _OF and 0 < tally.rhythm.steps < _STEPS and not self._is_beside(facts):
             return cost >= _EXPENSIVE * facts.total_s
