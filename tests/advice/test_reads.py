@@ -6,7 +6,6 @@ import io
 import logging
 import queue
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +15,12 @@ import torch.nn.functional as F
 from torch.distributions import Normal
 
 import xlaprof.runtime as xr
+from tests.advice.kept_values import Step, by_weekday, kept_for_later, loop, shown_at_level, tallied
 from tests.advice.taken import STEPS, Case, Program, take
 from xlaprof import import_hook
 
-Step = Callable[[int, Any], object]
 log = logging.Logger("advice")  # with one handler: each formats, which reads
 log.addHandler(logging.StreamHandler(io.StringIO()))
-
-
-def loop(step: Step, steps: int = STEPS) -> Program:
-    """A loop whose steps get their number and a tensor of 4 x 4 on the device."""
-
-    def program() -> None:
-        x = (torch.eye(4) + 1).to("xla")
-        xr.sync(wait=True)
-        for n in range(steps):
-            y = x + (n / 2 + 3)
-            step(n, y)
-            xr.sync()
-        xr.sync(wait=True)
-
-    return program
 
 
 def distribution(**options: Any) -> Step:
@@ -269,48 +253,6 @@ def evaluated(read_once: bool) -> Program:
     return program
 
 
-def tallied(on_the_device: bool) -> Program:
-    """Hits are counted, on the host or on the device."""
-    hits: Any = torch.zeros((), device="xla") if on_the_device else 0
-
-    def step(n: int, x: Any) -> None:
-        nonlocal hits
-        if on_the_device:
-            hits += (x.argmax(-1) == 1).sum()
-        else:
-            hits += int((x.argmax(-1) == 1).sum())
-
-    return lambda: (loop(step)(), print(int(hits)))
-
-
-def kept_for_later(on_the_device: bool) -> Program:
-    kept = list[Any]()
-
-    def step(n: int, x: Any) -> None:
-        if on_the_device:
-            kept.append((x * 2).detach())
-        else:
-            kept.append((x * 2).cpu())
-
-    return lambda: (loop(step)(), print(torch.stack(kept).cpu().shape))
-
-
-def by_weekday(on_the_device: bool) -> Program:
-    """Errors are added up by the weekday of a step's two rows, which differ from step to step."""
-    errors: Any = torch.zeros(7, device="xla") if on_the_device else [0.0] * 7
-
-    def step(n: int, x: Any) -> None:
-        days = [n * n % 7, n * 3 % 7]
-        wrong = x[:2].square().mean(-1)
-        if on_the_device:
-            errors.index_add_(0, torch.tensor(days).to("xla"), wrong)
-            return
-        for day, error in zip(days, wrong, strict=True):
-            errors[day] += float(error)
-
-    return lambda: (loop(step)(), print(sum(errors)))
-
-
 SCALES = (0.5, 1.0, 2.0, 4.0)
 
 
@@ -459,6 +401,7 @@ READS = [
         tallied(True),
     ),
     Case("tensors for later", "transfer", kept_for_later(False), "Keep the value on the device", kept_for_later(True)),
+    Case("a level that is off", "transfer", shown_at_level(False), "or ask isEnabledFor()", shown_at_level(True)),
     Case("a metric by key", "transfer", by_weekday(False), "with index_add_, at positions", by_weekday(True)),
     Case("a row of a table", "transfer", loop(looked_up_in_a_list), "Index on the device", loop(selected)),
     Case("a length", "transfer", loop(cut_to_length), "Keep one size, the largest, and mask", loop(masked)),

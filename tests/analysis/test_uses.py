@@ -24,6 +24,7 @@ from xlaprof.analysis.uses import Use, read_of
         ("index = (self.timesteps == timestep).nonzero().item()", "", ".item()", "find a position", "enumerate"),
         ("x = float(scale)", "", "float()", "", "Keep the value"),
         ('log.info("loss %s", loss)', "Logger.info", "logging", "to show it", "Show it every 10 steps"),
+        ('log.debug(f"norm {norm:.2f}")', "Tensor.__format__", "an f-string", "to show it", "ask isEnabledFor()"),
         ("d = Categorical(logits=x)", "Categorical.__init__", "Categorical()", "check its", "validate_args=False"),
         ("logp = policy.log_prob(action)", "Normal.log_prob", "log_prob()", "check its", "validate_args=False"),
         ("logp = d.log_prob(x)", "LogNormal.log_prob", "log_prob()", "check its", "validate_args=False"),

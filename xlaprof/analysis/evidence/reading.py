@@ -160,6 +160,7 @@ _USES = {
     Use.OTHER: _KEEP._replace(advice=_KEEP.advice + "; what is computed with it, compute on the device"),
 }
 
+_LEVELS = frozenset({"debug", "info"})
 _FINITE = frozenset({"isnan", "isinf", "isfinite"})
 _SEARCHES = frozenset({"nonzero", "argwhere"})
 _ACTS = frozenset({"action", "actions", "obs", "observation", "observations", "env", "envs"})
@@ -199,6 +200,8 @@ def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = ST
         words=words,
         after=f", {words.after_barrier}" if words.after_barrier else "",
     )
+    if name == "an f-string" and read.words & _LEVELS:
+        advice += "; or ask isEnabledFor() before, for an f-string is made also where the level shows nothing"
     remedy = way.remedy
     if every in (ONCE, LATER) and "{every}" in remedy:
         remedy = _ONCE if once and scalar else ""

@@ -197,7 +197,7 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
         return Advice(
             f"Dimension {axis} grows from step to step: allocate it once at its largest size ({most}"
             f"{'' if ended else ' at least, so far'}) and write into it at a position held in a tensor.",
-            _static(words, axis, old, most, dtype(group.first.old)),
+            _static(words, axis, old, most, dtype(group.first.old), sizes[-1] - sizes[-2]),
         )
     parts = len({extra.record.stack for extra in group.extras})  # graphs of one step, each compiled for every size
     compiled = parts + len(group.extras)
@@ -288,14 +288,18 @@ def _padded(words: Vocabulary, size: Size) -> str:
     return fill(words.pad_code, name=name, axis=axis, zeros="0, 0, " * (size.rank - 1 - axis))
 
 
-def _static(words: Vocabulary, axis: int, shape: tuple[int, ...], most: int, kind: str) -> str:
+def _static(words: Vocabulary, axis: int, shape: tuple[int, ...], most: int, kind: str, more: int) -> str:
+    """Code that writes ``more`` at a time into a buffer."""
+    position = fill(words.scalar_code, value=shape[axis])
+    if more > 1 and "index_copy" in words.write_code:  # a position for each
+        position = f"{words.arrays}.arange({shape[axis]}, {shape[axis] + more}).to(device)"
     sizes = ", ".join(str(most) if i == axis else str(size) for i, size in enumerate(shape))
     return (
         f"buffer = {fill(words.zeros_code, shape=sizes, dtype=_dtype(words, kind))}  # once, at the largest length\n"
-        f"position = {fill(words.scalar_code, value=shape[axis])}\n"
+        f"position = {position}\n"
         f"# in the loop, instead of {words.arrays}.cat:\n"
-        f"buffer = {fill(words.write_code, axis=axis)}  # new: one more along dimension {axis}\n"
-        "position = position + 1  # what lies behind it is masked"
+        f"buffer = {fill(words.write_code, axis=axis)}  # new: {more} more along dimension {axis}\n"
+        f"position = position + {more}  # what lies behind it is masked"
     )
 
 
