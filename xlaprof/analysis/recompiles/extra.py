@@ -112,7 +112,7 @@ def _of_one_batch(facts: Facts, one: Group, other: Group) -> Iterable[Extra] | N
     if any(extra.record.stack in barriers for extra in other.extras):
         return other.extras
     common, maker = len(sizes(one) & sizes(other)), made_by(facts, other.first)
-    alike = common > 1 and 2 * common > min(len(sizes(one)), len(sizes(other)))
+    alike = common > 2 and 2 * common > min(len(sizes(one)), len(sizes(other)))
     return other.extras if alike or (maker.line and made_by(facts, one.first) == maker) else None
 
 
