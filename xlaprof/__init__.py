@@ -2,6 +2,7 @@
 
 record, start_recording, stop_recording   write what the program does into a run.log
 frozen                                    no compilation after warm-up: warns, raises or records, and says why
+explain                                   what torch.compile or jax.jit makes of one function, over several calls
 StepTrace, Trace                          name its steps and parts, for next to nothing where nothing records
 report                                    the analysis of a run.log: findings with line, cost, cause and fix
 read                                      the events of a run.log
@@ -32,6 +33,7 @@ TYPE_CHECKING = False  # typing itself would cost more than the rest of this fil
 if TYPE_CHECKING:
     from typing import Any
 
+    from .explaining import explain
     from .log import LogError, read
     from .recording.frozen import RecompileError, frozen
     from .recording.recorder import RecordingError, record, start_recording, stop_recording
@@ -50,6 +52,7 @@ _HOME = {
     "RecompileError": "recording.frozen",
     "read": "log",
     "report": "reports",
+    "explain": "explaining",
     "LogError": "log",
     "__version__": "version",
 }
@@ -61,6 +64,7 @@ __all__ = [
     "StepTrace",
     "Trace",
     "__version__",
+    "explain",
     "frozen",
     "read",
     "record",

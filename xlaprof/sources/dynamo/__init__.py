@@ -12,6 +12,7 @@ it, and a step that compiles nothing writes no record and so costs nothing.
 :mod:`.process` what only the running process knows: new values, everything that differs, who calls
 :mod:`.handed_over` guards of what follows a graph break
 :mod:`.emit`    records to events
+:mod:`.apart`   compile beside what the program has compiled
 :mod:`.phases`  where a compilation's time went
 :mod:`.handler` the logging handler
 :mod:`.freezing` what is about to be compiled, for ``xlaprof.frozen``

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import FrameType
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 #: the function of JAX's in which a call that no compiled program fits is handled, and what it calls the parts of it
 _MISS, _FILE = "cache_miss", "pjit.py"
 _PARTS = ("fun", "args", "kwargs", "jit_info")
+_RUNTIME = (f"runtime{os.sep}", f"torch_xla{os.sep}")
 _DEEPEST = 2_000
 _NEAR = 12  # frames between the begin of a phase and what begins it
 
@@ -42,11 +44,19 @@ def here(own: str, package: str) -> Here:
         file = frame.f_code.co_filename
         if miss is None and frame.f_code.co_name == _MISS and file.endswith(_FILE):
             miss = _miss(frame)
-        # whoever called JAX, from outside of it and of this source
-        if ours is None and not file.startswith(package) and "sources" not in file[len(own) :].split("/", 1)[0]:
-            ours = file.startswith(own)
+        if ours is None:
+            ours = _called_by(file, own, package)
         frame = frame.f_back
     return Here(miss, frozenset(frames), bool(ours))
+
+
+def _called_by(file: str, own: str, package: str) -> bool | None:
+    """Whether who called JAX is the runtime; None where the frame is JAX's, or of the rest of xlaprof."""
+    if file.startswith(package):
+        return None
+    if not file.startswith(own):
+        return False
+    return True if file.startswith(_RUNTIME, len(own)) else None
 
 
 def _miss(frame: FrameType) -> Miss | None:
@@ -96,9 +106,9 @@ def is_ours(own: str, package: str) -> bool:
     for _ in range(_DEEPEST):
         if frame is None:
             return False
-        file = frame.f_code.co_filename
-        if not file.startswith(package) and "sources" not in file[len(own) :].split("/", 1)[0]:
-            return file.startswith(own)
+        ours = _called_by(frame.f_code.co_filename, own, package)
+        if ours is not None:
+            return ours
         frame = frame.f_back
     return False
 
