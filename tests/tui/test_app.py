@@ -358,6 +358,7 @@ async def test_keys(story: Training, looks_like: Looks, follow: Follow) -> None:
         assert app.current_theme.dark
         await pilot.press("t")
         assert not app.current_theme.dark
+        await pilot.press("1")
         await pilot.click("#tab-idle")
         assert app.focused is not None
         assert app.focused.id == "idle"
