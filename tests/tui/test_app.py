@@ -270,12 +270,9 @@ async def test_what_is_missing_from_the_log_is_said(story: Training, follow: Fol
 
 async def test_a_long_list_of_lines_that_read_alike_keeps_its_scroll_position(story: Training, follow: Follow) -> None:
     story.train_step(compile_ms=1500)
-    for line in range(100, 140):
-        story.put(ev.Stack(id=line, frames=[ev.Frame(1, line, 2, 3)]))
+    lines = [story.line(number, f"print(losses[{number}].item())", func=f"log_{number}") for number in range(100, 140)]
     for _ in range(15):
-        reads = [
-            ev.TransferFromDevice(t=story.now, dur=9_000_000, wait=0, bytes=4, op=8, stack=i) for i in range(100, 140)
-        ]
+        reads = [ev.TransferFromDevice(t=story.now, dur=9_000_000, wait=0, bytes=4, op=8, stack=i) for i in lines]
         story.put(*reads)
         story.train_step()
     app = follow(story)
@@ -284,6 +281,8 @@ async def test_a_long_list_of_lines_that_read_alike_keeps_its_scroll_position(st
         findings = app.query_one("#list", SortedTable)
         for _ in range(25):
             await pilot.press("down")
+        await pilot.wait_for_scheduled_animations()
+        await pilot.pause()
         before = findings.scroll_y
         assert before > 0
         story.train_step()
@@ -345,7 +344,7 @@ async def test_keys(story: Training, looks_like: Looks, follow: Follow) -> None:
         await pilot.press("escape")
         await pilot.pause()
         assert "3 train steps" in screen(app), "it went on under the help"
-        for panel in ("time", "idle", "scopes", "counters", "graphs-table"):
+        for panel in ("time", "idle", "scopes", "counters", "lanes"):
             await pilot.press("tab")
             assert app.focused is not None
             assert app.focused.id == panel
@@ -354,7 +353,7 @@ async def test_keys(story: Training, looks_like: Looks, follow: Follow) -> None:
         assert app.focused.id == "counters"
         await pilot.press("1", "shift+tab")
         assert app.focused is not None
-        assert app.focused.id == "log-table", "the last one is before the first"
+        assert app.focused.id == "steps", "the last stop is before the first"
         assert app.current_theme.dark
         await pilot.press("t")
         assert not app.current_theme.dark

@@ -106,7 +106,7 @@ async def test_an_export_is_written_beside_the_log(
     app = follow(story)
     async with app.run_test(size=(120, 40)) as pilot:
         await news(app, pilot)
-        for keys in (("enter",), ("down", "enter")):
+        for keys in (("enter",), ("down", "enter"), ("down", "down", "enter")):
             await pilot.press("e")
             await pilot.pause()
             await pilot.press(*keys)
@@ -114,6 +114,7 @@ async def test_an_export_is_written_beside_the_log(
     written = json.loads((tmp_path / "run.report.json").read_text())
     assert cli.main(["report", "run.log", "--json"]) == 0
     assert written == json.loads(capsys.readouterr().out)
+    assert "<!doctype html>" in (tmp_path / "run.html").read_text()
     assert "<svg" in (tmp_path / "run.svg").read_text()
 
 

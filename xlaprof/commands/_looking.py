@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from xlaprof.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rich.console import RenderableType
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from xlaprof.log import Follower, Reader
     from xlaprof.tui.desk import Code, Desk
     from xlaprof.tui.feed import Feed
+    from xlaprof.tui.snapshot import Mark
 
+_MARKED = 30_000_000  # bytes: steps of longer recordings are not marked
+_MARKS = 12  # findings
 _BYTES = 150  # of an event, about
 
 
@@ -72,7 +75,13 @@ def desk(feed: Feed) -> Desk:
     """What the UI over ``feed`` may ask for."""
     from xlaprof.tui.desk import Desk
 
-    return Desk(explain=partial(_explain, feed), code=_code, exports={"JSON": _write_json})
+    return Desk(
+        explain=partial(_explain, feed),
+        marks=partial(_marks, feed),
+        paint=feed.paint,
+        code=_code,
+        exports={"HTML": _write_html, "JSON": _write_json},
+    )
 
 
 def _explain(feed: Feed, finding: Finding, report: Report) -> Callable[[int], RenderableType]:
@@ -93,6 +102,28 @@ def _explain(feed: Feed, finding: Finding, report: Report) -> Callable[[int], Re
     return lambda width: render(finding, report, happened, sources, width)
 
 
+def _marks(feed: Feed, report: Report) -> tuple[Mark, ...]:
+    """The steps of the first moments of each of the first findings."""
+    from xlaprof.analysis.occurrences import occurrences
+    from xlaprof.sources import files
+    from xlaprof.tui.snapshot import Mark
+
+    if os.path.getsize(feed.path) > _MARKED:
+        return ()
+    with closing(files.read(feed.path)) as reader:
+        events = list(reader)
+    found: dict[tuple[int, str], Mark] = {}
+    for one in report.findings[:_MARKS]:
+        held = feed.finding(one.id)
+        if held is None:
+            continue
+        counted, _, run = held
+        for moment in occurrences(events, run, counted).first:
+            if moment.step is not None:
+                found[moment.step, one.id] = Mark(moment.step, one.id, one.severity)
+    return tuple(found.values())
+
+
 def _code(place: Place, cwd: str, around: int) -> Code:
     from xlaprof.pages.source import source
     from xlaprof.tui.desk import Code, CodeLine
@@ -101,6 +132,20 @@ def _code(place: Place, cwd: str, around: int) -> Code:
     lines = tuple(CodeLine(one.line, one.code, one.marked) for one in found.lines)
     there = (os.path.join(cwd, place.file), place.file) if found.state in ("recorded", "changed") else ()
     return Code(lines, found.remark, next((os.path.abspath(path) for path in there if os.path.exists(path)), ""))
+
+
+def _write_html(report: Report) -> str:
+    from xlaprof.pages.html.write import write
+    from xlaprof.sources import files
+    from xlaprof.tui.app import unused
+
+    def read(what: str) -> tuple[Reader, Iterator[AnyEvent]]:
+        reader = files.read(report.run.path)
+        return reader, iter(reader)  # without a line of progress, which would be drawn over the screen
+
+    path = str(unused(Path(report.run.path).with_suffix(".html")))
+    write(report.run.path, path, read)
+    return path
 
 
 def _write_json(report: Report) -> str:

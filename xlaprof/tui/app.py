@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePath
 from typing import ClassVar
@@ -25,10 +27,12 @@ from xlaprof.text.safe import for_screen
 from xlaprof.tui import panels, settings
 from xlaprof.tui.desk import Desk
 from xlaprof.tui.panels.findings import label
+from xlaprof.tui.panels.steps import StepsPanel
 from xlaprof.tui.screens.choice import ChoiceScreen
 from xlaprof.tui.screens.explained import ExplainedScreen
 from xlaprof.tui.screens.help import HelpScreen
-from xlaprof.tui.snapshot import Snapshot
+from xlaprof.tui.screens.question import QuestionScreen
+from xlaprof.tui.snapshot import Mark, Snapshot
 from xlaprof.tui.themes import DARK, LIGHT
 from xlaprof.tui.widgets.looking import Explain, Looking, place_text
 from xlaprof.tui.widgets.panel import Region
@@ -38,6 +42,7 @@ from xlaprof.tui.widgets.tabs import Tab, TabBar
 #: A terminal of fewer columns or rows shows one line: what it needs.
 LEAST_WIDTH, LEAST_HEIGHT = 40, 12
 _SCREENSHOT = "screenshot"
+_MARKS_EVERY_S = 5.0
 
 
 class LiveApp(App[None]):
@@ -63,6 +68,7 @@ class LiveApp(App[None]):
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("s", "sort", "Sort"),
         Binding("S", "turn_round", "Sort the other way", show=False),
+        Binding("g", "goto", "Go to step"),
         Binding("o", "edit", "Edit"),
         Binding("e", "export", "Export"),
         Binding("p", "pause", "Pause"),
@@ -83,6 +89,8 @@ class LiveApp(App[None]):
             self.bind(key, f"panel('{name}')", description=name, show=False)
         self.paused = False
         self._remembered = settings.load()
+        self._marked: dict[str, int] = {}  # id of a finding -> its count when steps were marked
+        self._marked_at = -_MARKS_EVERY_S
         self._looked_at: Place | None = None
         self._shown = self._tabs[0]
 
@@ -131,7 +139,25 @@ class LiveApp(App[None]):
         snapshot = await asyncio.to_thread(self._advance)
         self._latest = snapshot
         self._show(snapshot)
-        return snapshot.link != "catching up"
+        if snapshot.link != "catching up":
+            self._look_for_marks(snapshot)
+            return True
+        return False
+
+    def _look_for_marks(self, snapshot: Snapshot) -> None:
+        """Have the steps looked up in which findings happened, when there are more of them than at the last time."""
+        report, marks = snapshot.report, self.desk.marks
+        if report is None or marks is None or time.monotonic() < self._marked_at + _MARKS_EVERY_S:
+            return
+        counts = {one.id: one.count for one in report.findings}
+        if counts != self._marked:
+            self._marked, self._marked_at = counts, time.monotonic()
+            self.run_worker(self._mark(marks, report), exclusive=True, group="marks")
+
+    async def _mark(self, marks: Callable[[Report], tuple[Mark, ...]], report: Report) -> None:
+        with contextlib.suppress(UserError, OSError):  # the log may be gone by now; the state line says so
+            found = await asyncio.to_thread(marks, report)
+            self.default_screen.query_one(StepsPanel).mark(found)
 
     def _show(self, snapshot: Snapshot) -> None:
         screen = self.default_screen  # another may lie above it
@@ -243,6 +269,16 @@ class LiveApp(App[None]):
             line.display = False
             self.action_panel(self._shown)
 
+    @work
+    async def action_goto(self) -> None:
+        """Put the step cursor on a step by its number."""
+        answer = await self.push_screen_wait(QuestionScreen("Go to step", whole_number=True))
+        steps = self.default_screen.query_one(StepsPanel)
+        if answer and answer.lstrip("-").isdecimal() and not steps.goto(int(answer)):
+            self.notify(f"The run has no step {answer} yet.", severity="warning", markup=False)
+        elif answer:
+            steps.focus()
+
     def action_edit(self) -> None:
         """Open the line that is looked at in $EDITOR."""
         place, snapshot = self._looked_at, self._latest
@@ -294,6 +330,14 @@ class LiveApp(App[None]):
 
     def on_looking(self, event: Looking) -> None:
         self._looked_at = event.place
+        if event.finding:
+            self.default_screen.query_one(StepsPanel).look(event.finding)
+
+    def on_steps_panel_chosen(self, event: StepsPanel.Chosen) -> None:
+        for panel in self._panels.values():
+            panel.follow(event.bar)
+        if event.bar is None and self._latest is not None:
+            self._show(self._latest)
 
     def on_explain(self, event: Explain) -> None:
         self._explain(event.finding)
@@ -309,7 +353,8 @@ class LiveApp(App[None]):
 
     def _stops(self) -> list[tuple[Widget, str]]:
         """Where the focus can go, and the panel each place belongs to."""
-        return [(widget, name) for name in self._tabs for widget in self._panels[name].stops()]
+        steps = [(panel, self._shown) for panel in self._panels.values() if panel.PLACE == "top"]
+        return [*((widget, name) for name in self._tabs for widget in self._panels[name].stops()), *steps]
 
     def _go(self, widget: Widget, panel: str) -> None:
         self._shown = panel

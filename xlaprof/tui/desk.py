@@ -11,6 +11,8 @@ import msgspec
 from rich.console import RenderableType
 
 from xlaprof.analysis.model import Finding, Place, Report
+from xlaprof.analysis.views.painting import Painting, View
+from xlaprof.tui.snapshot import Mark
 
 
 class CodeLine(msgspec.Struct, frozen=True):
@@ -34,6 +36,10 @@ class Desk(msgspec.Struct, frozen=True):
 
     #: the page of ``xlaprof explain`` on a finding of a report, to be printed so many columns wide
     explain: Callable[[Finding, Report], Callable[[int], RenderableType]] | None = None
+    #: the steps in which each finding of a report happened, the first few of each; none of a recording that is too long
+    marks: Callable[[Report], tuple[Mark, ...]] | None = None
+    #: a view of the timeline, painted; None: nothing was read yet
+    paint: Callable[[View], Painting | None] | None = None
     #: (place, the program's directory, lines before and after): the code as it is on disk
     code: Callable[[Place, str, int], Code] | None = None
     #: by name what writes the report to a file, which it names

@@ -10,12 +10,18 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
+from threading import Lock
 
 from msgspec.structs import replace
 
-from xlaprof.analysis.details import Details, details
 from xlaprof.analysis.model import Finding, Report
-from xlaprof.analysis.run import Run
+from xlaprof.analysis.run import KeptRun, Run
+from xlaprof.analysis.summary import summarize
+from xlaprof.analysis.timeline.kept import KeptWindow
+from xlaprof.analysis.views.course import Course, course
+from xlaprof.analysis.views.details import Details, details
+from xlaprof.analysis.views.lanes import Lanes
+from xlaprof.analysis.views.painting import Painting, View, paint
 from xlaprof.collection import no_collection
 from xlaprof.events import AnyEvent, Header
 from xlaprof.log import Follower, LogError, Tail
@@ -26,14 +32,12 @@ from xlaprof.tui.snapshot import Link, Process, Snapshot
 SLICE = 1 << 20
 #: Events kept to be shown as they are.
 RECENT = 2_000
-#: Bytes from which on numpy pays: some hundred thousand events.
-LONG = 8_000_000
 #: While a long log is read, the time between two reports is so many times what one takes.
 _PATIENCE = 8
 
 
 class Feed:
-    """Follows the log at ``path``. Not for use by two threads at once.
+    """Follows the log at ``path``. Not for use by two threads at once, but for :meth:`paint`.
 
     ``clock`` gives unix time in seconds. One :meth:`advance` reads slices of ``slice_bytes``, at least one, until
     ``budget_s`` is spent or the log ends.
@@ -53,11 +57,15 @@ class Feed:
         self._slice_bytes = slice_bytes
         self._tail = tail or Tail(path)
         self._header: Header | None = None
-        self._run: Run | None = None
+        self._run: KeptRun | None = None
         self._report: Report | None = None
         self._read = 0  # bytes
         self._total = 0
+        self._lock = Lock()  # between those who read on and those who paint
+        self._lanes = Lanes()
+        self._window: KeptWindow | None = None  # settled
         self._details = Details()
+        self._course = Course()
         self._recent: deque[AnyEvent] = deque(maxlen=RECENT)
         self._latest: Report | None = None  # with the events behind each finding
         self._grew: dict[str, tuple[int, int]] = {}  # id of a finding -> its count, and the step at which that grew
@@ -100,9 +108,13 @@ class Feed:
         self._stale |= fresh
         if self._run is not None and (self._report is None or (self._stale and self._worth_a_report())):
             began = time.monotonic()
-            self._latest = self._run.report(self.path, self._tail.notes)
+            settled = self._run.settled()
+            self._window = settled.window
+            self._latest = summarize(settled, self.path, self._tail.notes, None)
             self._report = plain(self._latest)
-            self._details = details(self._run)
+            self._details = details(settled)
+            if self._report.steps:
+                self._course = course(settled, self._report.steps[0].name)
             self._note_growth(self._report)
             self._reported_at = time.monotonic()
             self._reported_s, self._stale = self._reported_at - began, False
@@ -120,6 +132,7 @@ class Feed:
             trouble=self._trouble,
             ranks=_ranks(self.path) if self._link() == "absent" else (),
             details=self._details,
+            course=self._course,
             recent=tuple(self._recent),
             cwd=self._header.cwd if self._header is not None else "",
             last={id: step for id, (_, step) in self._grew.items()},
@@ -141,8 +154,11 @@ class Feed:
         if self._tail.header is not self._header:
             self._begin()
         if self._run is not None:
-            with no_collection():
+            with no_collection(), self._lock:
                 self._run.feed_all(events)
+                if self._run.following is None:
+                    for event in events:
+                        self._lanes.feed(event)
         # A poll takes a whole slice unless it meets the end of the file. What is compressed is longer than its file.
         ended = getattr(self._tail, "ended", None)
         most = self._total if ended is not False else self._total - 1
@@ -158,11 +174,20 @@ class Feed:
             self._restarts += 1
             self._read = 0
         self._header = self._tail.header
-        self._run = Run(long=self._total > LONG) if self._header else None
+        self._run = KeptRun() if self._header else None
         self._report = self._latest = None
-        self._details = Details()
+        self._details, self._course = Details(), Course()
         self._recent.clear()
+        self._lanes, self._window = Lanes(), None
         self._grew.clear()
+
+    def paint(self, view: View) -> Painting | None:
+        """A view of the timeline as far as it was read; from any thread."""
+        with self._lock:
+            run, window = self._run, self._window
+            if run is None or window is None:
+                return None
+            return paint(view, self._lanes, window, run)
 
     def finding(self, id: str) -> tuple[Finding, Report, Run] | None:
         """A finding of the latest report with the events behind it, and what it is a finding of."""

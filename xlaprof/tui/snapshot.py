@@ -6,8 +6,9 @@ from typing import Literal
 
 import msgspec
 
-from xlaprof.analysis.details import Details
 from xlaprof.analysis.model import Report
+from xlaprof.analysis.views.course import Course
+from xlaprof.analysis.views.details import Details
 from xlaprof.events import AnyEvent
 from xlaprof.text.quantities import duration, elapsed, percent, plural, size_text
 
@@ -16,6 +17,14 @@ Link = Literal["absent", "catching up", "following", "removed", "unreadable"]
 #: The process that writes it; unknown on another machine and before the header.
 Process = Literal["alive", "gone", "unknown"]
 Tone = Literal["quiet", "good", "busy", "warn", "bad"]
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A finding happened in a step."""
+
+    step: int
+    id: str
+    severity: str
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -33,6 +42,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     trouble: str = ""  # why it is unreadable
     ranks: tuple[str, ...] = ()  # while the log is absent: logs of ranks beside it
     details: Details = Details()
+    course: Course = Course()
     recent: tuple[AnyEvent, ...] = ()  # the last events that were read, oldest first
     cwd: str = ""  # the directory the program ran in
     #: id of a finding -> the step at which its count was last seen to grow, while the log was followed

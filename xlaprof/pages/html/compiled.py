@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from xlaprof.analysis.details import Again, Break, Details, Function, Graph
 from xlaprof.analysis.model import CompiledFunctions, Report
+from xlaprof.analysis.views.details import Again, Break, Details, Function, Graph
 from xlaprof.text.quantities import duration, percent, plural, times
 
 from .index import Index

@@ -9,16 +9,16 @@ from xlaprof.analysis.evidence.idle_time import label as cause_name
 from xlaprof.analysis.evidence.idle_time import place_of
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.places import culprit, span
-from xlaprof.analysis.timeline.host import CAUSES, GLIMPSE, OTHER, SCOPE, WAIT
-from xlaprof.analysis.timeline.idle import Cause, LongGap, Seen
+from xlaprof.analysis.timeline.host import CAUSES, SCOPE
+from xlaprof.analysis.timeline.idle import Cause, LongGap
 from xlaprof.analysis.timeline.kept import KeptWindow, StepRow
 from xlaprof.analysis.timeline.spans import Row
+from xlaprof.analysis.views.lanes import DEVICE, HOST, STEPS, TRANSFERS, Kind, Told, label, part_of, title
 from xlaprof.text.parts import PARTS
 from xlaprof.text.strings import printable
 
 from .gather import Gathered
 from .index import Index
-from .lanes import DEVICE, HOST, STEPS, TRANSFERS, Kind, Told, label, title
 
 _ROWS = 64  # further ones are left out
 _FINE_NS = 60 * 10**9  # longer runs are drawn to the microsecond
@@ -179,16 +179,6 @@ class _Drawing:
         if found is None:
             found = self._causes[cause] = self._index.label(cause_name(cause, self._names), part_of(cause))
         return found
-
-
-def part_of(cause: Cause) -> str:
-    """The part of a step that a cause of idle time is drawn as."""
-    if isinstance(cause, Seen):
-        cause = cause.cause
-        return "waiting" if cause == WAIT else "python" if cause in (OTHER, GLIMPSE) else CAUSES[cause]
-    if isinstance(cause, tuple):
-        return "python"
-    return "named scopes" if cause >= SCOPE else CAUSES[cause]
 
 
 def named_part(name: str) -> str:

@@ -11,10 +11,9 @@ from xlaprof.analysis.model import Report
 from xlaprof.analysis.occurrences import Occurrences, occurrences
 from xlaprof.analysis.run import KeptRun
 from xlaprof.analysis.timeline.kept import KeptWindow
+from xlaprof.analysis.views.lanes import Lanes
 from xlaprof.events import AnyEvent
 from xlaprof.log import Reader
-
-from .lanes import Lanes
 
 _SHORT = 4_000_000  # bytes of a recording whose events are kept, and not read once more for each finding
 _TOLD = 8  # findings of a long recording of which it is told when they happened

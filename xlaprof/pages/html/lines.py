@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from xlaprof.analysis.details import Details
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import Names
+from xlaprof.analysis.views.details import Details
 from xlaprof.pages.source import source
 from xlaprof.text.quantities import duration, size_text, times
 

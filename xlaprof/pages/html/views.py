@@ -6,9 +6,9 @@ import os
 from itertools import chain
 from typing import Any
 
-from xlaprof.analysis.details import details
 from xlaprof.analysis.model import Account, IdleStat, Report, RunInfo, StepStats
 from xlaprof.analysis.outcome import without_findings
+from xlaprof.analysis.views.details import details
 from xlaprof.pages.words import facts, prediction, warnings
 from xlaprof.text.parts import PARTS, parts
 from xlaprof.text.quantities import duration, percent, plural

@@ -206,7 +206,7 @@ class FindingsPanel(Vertical, Region):
         event.stop()
         detail, finding = self.query_one(FindingDetail), event.row.finding
         detail.draw(finding)
-        self.post_message(Looking(finding.place))
+        self.post_message(Looking(finding.place, finding.id))
         if finding.id != self._explained:
             self._explained = finding.id
             detail.scroll_home(animate=False)

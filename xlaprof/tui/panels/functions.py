@@ -12,8 +12,8 @@ from textual.widget import Widget
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
-from xlaprof.analysis.details import Again, Break, Details, Function
 from xlaprof.analysis.model import Report
+from xlaprof.analysis.views.details import Again, Break, Details, Function
 from xlaprof.text.cells import shorten
 from xlaprof.text.quantities import duration, plural, times
 from xlaprof.text.safe import for_screen
@@ -31,7 +31,7 @@ class FunctionsPanel(Container, Region):
 
     TITLE = "Functions"
     HELP = "of torch.compile: graphs, what breaks them, why they were compiled again; and of JAX"
-    ORDER = 8
+    ORDER = 13
     PLACE = "page"
 
     _shown: object = None

@@ -10,7 +10,7 @@ from textual.widget import Widget
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
-from xlaprof.analysis.details import Graph
+from xlaprof.analysis.views.details import Graph
 from xlaprof.text.cells import fit, shorten
 from xlaprof.text.quantities import duration, plural
 from xlaprof.text.safe import for_screen
@@ -53,7 +53,7 @@ class GraphsPanel(Container, Region):
 
     TITLE = "Graphs"
     HELP = "programs that were compiled; m marks one, which the next is put beside"
-    ORDER = 7
+    ORDER = 12
     PLACE = "page"
     BINDINGS = [Binding("m", "mark", "Mark")]  # noqa: RUF012  # Textual types it as a list
 

@@ -41,7 +41,7 @@ class LogPanel(Container, Region):
 
     TITLE = "Log"
     HELP = "the last events as they were recorded"
-    ORDER = 11
+    ORDER = 20
     PLACE = "page"
 
     _recent: tuple[AnyEvent, ...] = ()

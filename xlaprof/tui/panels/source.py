@@ -11,8 +11,8 @@ from textual.containers import Container
 from textual.highlight import highlight
 from textual.widget import Widget
 
-from xlaprof.analysis.details import LineCost
 from xlaprof.analysis.model import Place
+from xlaprof.analysis.views.details import LineCost
 from xlaprof.text.cells import bar, fit, shorten
 from xlaprof.text.quantities import duration
 from xlaprof.text.strings import file_line, printable
@@ -48,7 +48,7 @@ class SourcePanel(Container, Region):
 
     TITLE = "Source"
     HELP = "lines that cost something; the next one down is the next costly line"
-    ORDER = 9
+    ORDER = 14
     PLACE = "page"
 
     _lines: tuple[LineCost, ...] = ()

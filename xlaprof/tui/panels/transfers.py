@@ -6,7 +6,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widget import Widget
 
-from xlaprof.analysis.details import Transfer
+from xlaprof.analysis.views.details import Transfer
 from xlaprof.text.quantities import duration, percent, plural, size_text
 from xlaprof.tui.snapshot import Snapshot
 from xlaprof.tui.widgets.looking import Looking, place_text
@@ -33,7 +33,7 @@ class TransfersPanel(Container, Region):
 
     TITLE = "Transfers"
     HELP = "reads from the device, by line; waiting: for the device to compute the value"
-    ORDER = 10
+    ORDER = 15
     PLACE = "page"
 
     def compose(self) -> ComposeResult:

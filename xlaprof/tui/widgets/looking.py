@@ -11,9 +11,10 @@ from xlaprof.text.cells import shorten_place
 class Looking(Message):
     """The user looks at a line of code, which ``o`` opens."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, finding: str = "") -> None:
+        """``finding``: the id of the one that is looked at."""
         super().__init__()
-        self.place = place
+        self.place, self.finding = place, finding
 
 
 class Explain(Message):

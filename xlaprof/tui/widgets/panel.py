@@ -11,6 +11,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from xlaprof.analysis.model import Report
+from xlaprof.analysis.views.course import Bar
 from xlaprof.text.safe import for_screen
 from xlaprof.tui.snapshot import Snapshot
 from xlaprof.tui.widgets.table import SortedTable
@@ -39,6 +40,9 @@ class Region(Widget):
     def show(self, snapshot: Snapshot) -> None:
         """Show the part of the run that this is about; ``snapshot`` has a report."""
         raise NotImplementedError
+
+    def follow(self, bar: Bar | None) -> None:
+        """The step cursor is on ``bar``; None: on none."""
 
     def table(self) -> SortedTable[Any] | None:
         """What ``s`` sorts and ``/`` filters."""

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from xlaprof import events as ev
 from xlaprof.analysis.names import Names
+from xlaprof.analysis.timeline.host import CAUSES, GLIMPSE, OTHER, SCOPE, WAIT
+from xlaprof.analysis.timeline.idle import Cause, Seen
 from xlaprof.analysis.timeline.spans import Spans
 from xlaprof.text.quantities import plural, size_text
 
@@ -158,3 +160,13 @@ def label(kind: Kind, told: Told | None, names: Names) -> str:
         return f"{name or 'step'} {told.text}"
     what = [name or kind.part, names.text(told.op) if told.op else "", told.text]
     return ", ".join(filter(None, what))
+
+
+def part_of(cause: Cause) -> str:
+    """The part of a step that a cause of idle time is drawn as."""
+    if isinstance(cause, Seen):
+        cause = cause.cause
+        return "waiting" if cause == WAIT else "python" if cause in (OTHER, GLIMPSE) else CAUSES[cause]
+    if isinstance(cause, tuple):
+        return "python"
+    return "named scopes" if cause >= SCOPE else CAUSES[cause]

@@ -1,0 +1,79 @@
+"""The steps of a whole run in their order, as frozen values: what each took, and for what."""
+
+from __future__ import annotations
+
+import msgspec
+
+from xlaprof.analysis.run import KeptRun
+from xlaprof.analysis.timeline.host import CAUSES, SCOPE
+from xlaprof.analysis.timeline.kept import StepRow
+from xlaprof.text.parts import PARTS
+
+#: the causes of host time, in the order of :data:`xlaprof.text.parts.PARTS`
+_CAUSE_OF = {name: cause for cause, name in CAUSES.items()} | {"named scopes": SCOPE}
+_CAUSES = tuple(_CAUSE_OF[name] for name, _ in PARTS)
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """A step, or, in a long run, some that follow each other. Seconds."""
+
+    first: int  # number of the first step, and
+    last: int  # of the last
+    count: int
+    start_s: float  # since the begin of the recording
+    total_s: float  # of all
+    most_s: float  # of the longest
+    busy_s: float  # the mean over the devices
+    parts: tuple[float, ...]  # of all, in the order of ``xlaprof.text.parts.PARTS``
+
+    @property
+    def mean_s(self) -> float:
+        return self.total_s / self.count if self.count else 0.0
+
+    @property
+    def title(self) -> str:
+        """ "step 21", "steps 21 to 24"."""
+        return f"step {self.first:,}" if self.count == 1 else f"steps {self.first:,} to {self.last:,}"
+
+    def named(self) -> list[tuple[str, float]]:
+        """(name, seconds of a step on average) of the parts that took time, the largest first."""
+        rows = [(name, seconds / max(1, self.count)) for (name, _), seconds in zip(PARTS, self.parts, strict=True)]
+        return sorted((row for row in rows if row[1] > 0), key=lambda row: -row[1])
+
+
+class Course(msgspec.Struct, frozen=True):
+    """The steps of the name with most time. ``bars`` are without the first step, which compiles."""
+
+    name: str = ""
+    first: Bar | None = None
+    bars: tuple[Bar, ...] = ()
+
+    def at(self, step: int) -> Bar | None:
+        """The bar that has a step of this number."""
+        bars = (*((self.first,) if self.first is not None else ()), *self.bars)
+        return next((bar for bar in bars if bar.first <= step <= bar.last), None)
+
+
+def course(settled: KeptRun, name: str) -> Course:
+    """The steps called ``name`` of a settled run, as its report calls them; those that were inferred have no name."""
+    devices, begin = max(1, len(settled.devices())), settled.begin or 0
+    for number, rows in settled.window.steps.items():
+        if not number or settled.names.text(number) == name:
+            first = _bar(rows.first, devices, begin) if rows.first is not None else None
+            found = Course(name, first, tuple(_bar(row, devices, begin) for row in rows))
+            if number:
+                return found
+    return found if settled.window.steps.keys() == {0} else Course(name)
+
+
+def _bar(row: StepRow, devices: int, begin: int) -> Bar:
+    return Bar(
+        first=row.first,
+        last=row.last,
+        count=row.steps,
+        start_s=(row.start - begin) / 1e9,
+        total_s=row.total / 1e9,
+        most_s=row.most / 1e9,
+        busy_s=row.busy / devices / 1e9,
+        parts=tuple(row.parts[cause] / 1e9 for cause in _CAUSES),
+    )

@@ -1,0 +1,25 @@
+"""The colour of each part of a step, wherever it is drawn."""
+
+from __future__ import annotations
+
+#: part of a step (``xlaprof.text.parts``) -> its colour on dark and on light ground; near those of a 16-colour terminal
+_PARTS = {
+    "data wait": ("#d9c24a", "#8a7400"),
+    "tracing": ("#5a8fe6", "#2258b8"),
+    "compile": ("#c678dd", "#8a2fa8"),
+    "upload": ("#4fb8c4", "#0f7a87"),
+    "dispatch": ("#7cb871", "#3d7d35"),
+    "transfer wait": ("#e5695e", "#b8382d"),
+    "fallback": ("#e6a04b", "#a3690a"),
+    "garbage collection": ("#e08ac0", "#a83a80"),
+    "named scopes": ("#8fa8c8", "#4a6488"),
+    "other": ("#5c6670", "#a0a8b0"),
+}
+_GREY = ("#6b747c", "#8a9299")
+
+
+def colour(part: str, dark: bool) -> str:
+    """The colour of a part; of a scope, or a stretch of Python, that of its kind."""
+    if part.startswith("scope "):
+        part = "named scopes"
+    return _PARTS.get(part, _GREY)[not dark]
