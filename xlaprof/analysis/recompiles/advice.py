@@ -227,7 +227,7 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
             f"where that is known, in place of {max(sizes)}, and never beyond it."
         )
     if not once and are_chosen(map(str, sizes)):
-        more += " Where they are meant, have fewer of them; initialize_cache() spares a second run what they cost."
+        more += " Where they are meant, have fewer of them; a second run takes their graphs from the compile cache."
     return Advice(
         f"Dimension {axis} took {distinct} sizes from {min(sizes)} to {max(sizes)}: pad it to {edges} ({saved}, "
         f"{percent(best.waste)} of the work on padding), or mask positions instead of selecting "
