@@ -147,6 +147,24 @@ def likelihood_of_real(x: Any) -> Any:
     return torch.linalg.cholesky_ex(gram).L.diagonal().log().sum()
 
 
+def passed_on(edges: Any) -> Any:
+    nodes = torch.arange(15.0).reshape(5, 3).to(DEVICE)
+    edges = edges.to(DEVICE)
+    return torch.zeros(5, 3, device=DEVICE).index_add(0, edges[1], nodes.index_select(0, edges[0]))
+
+
+def passed_on_by_weight(edges: Any) -> Any:
+    nodes = torch.arange(15.0).reshape(5, 3).to(DEVICE)
+    weight = ((torch.arange(MOST) < edges.shape[1]) * 1.0).to(DEVICE)
+    edges = padded(edges, 1, MOST).to(DEVICE)
+    messages = nodes.index_select(0, edges[0]) * weight[:, None]
+    return torch.zeros(5, 3, device=DEVICE).index_add(0, edges[1], messages)
+
+
+def graphs() -> list[Any]:
+    return [torch.arange(2 * n).reshape(2, n) % 5 for n in NUMBERS]
+
+
 def scores() -> list[Any]:
     return [-1 - torch.arange(float(n)) for n in NUMBERS]
 
@@ -252,6 +270,14 @@ CASES = [
         also=("-inf in the padding (masked_fill) before aten::_softmax", "a mask of what is real in aten::mean"),
     ),
     Case(
+        "edges of a graph",
+        "recompile",
+        steps(passed_on, graphs()),
+        ", or mask positions instead of selecting ",
+        steps(passed_on_by_weight, graphs()),
+        also=("It looks like the edges of a graph", "pad with edges of weight 0"),
+    ),
+    Case(
         "a size and a matrix that is factorized",
         "recompile",
         steps(likelihood, scores()),
@@ -278,6 +304,11 @@ def test_a_number_that_is_left_at_one_of_its_lines_leaves_as_many_graphs(tmp_pat
 def test_the_mask_that_is_advised_keeps_the_result(plain: Any, masked: Any) -> None:
     for x in scores():
         assert torch.allclose(plain(x).cpu(), masked(x).cpu())
+
+
+def test_edges_of_weight_0_keep_the_result() -> None:
+    for edges in graphs():
+        assert torch.allclose(passed_on(edges).cpu(), passed_on_by_weight(edges).cpu())
 
 
 def test_what_works_along_no_padded_dimension_needs_no_mask(tmp_path: Path) -> None:

@@ -210,15 +210,19 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     if distinct <= 2 and axis == 0 and new[0] < old[0] and not more_often:
         text = f"Pad the last batch to {old[0]} or {words.drop_last}."
         return Advice(text, f"# {words.drop_last_code}, or\n{_pad(words, padded, (old[0],))}", found)
+    of_graph = axis == 1 and len(old) == 2 and old[0] == 2 and dtype(group.first.old)[:1] in ("s", "i", "u")
+    weight = (
+        f"\nweight = ({words.arrays}.arange(size) < count) * 1.0  # of each edge; count: before the padding" * of_graph
+    )
     if distinct <= 2:
-        text = f"Pad dimension {axis} to {max(sizes)} in every step.{_POSITIONS * positions}"
-        return Advice(text, _pad(words, padded, (max(sizes),)), found)
+        text = f"Pad dimension {axis} to {max(sizes)} in every step.{_POSITIONS * positions}{_EDGES * of_graph}"
+        return Advice(text, _pad(words, padded, (max(sizes),)) + weight, found)
     edges = ", ".join(map(str, best.edges[-_LISTED:]))
     saved = f"{plural(parts * best.compiles, 'compile')} instead of {compiled}"
     if parts * best.compiles >= compiled:  # padding would cost more than it saves, up to here
         edges, saved = str(max(sizes)), "one graph for all sizes, which pays as soon as more of them come"
         best = found[0]
-    more = _EDGES * (axis == 1 and old[0] == 2 and dtype(group.first.old)[0] in "siu")
+    more = _EDGES * of_graph
     rises = distinct > 2 and sizes == sorted(sizes)
     if rises or (2 * once > distinct and sizes[0] < max(sizes)):  # there will be others
         so_far = "It only grew so far" if rises else "Of these sizes most came once"
@@ -232,7 +236,7 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
         f"Dimension {axis} took {distinct} sizes from {min(sizes)} to {max(sizes)}: pad it to {edges} ({saved}, "
         f"{percent(best.waste)} of the work on padding), or mask positions instead of selecting "
         f"them.{_POSITIONS * positions}{more}",
-        _pad(words, padded, best.edges),
+        _pad(words, padded, best.edges) + weight,
         found,
     )
 
