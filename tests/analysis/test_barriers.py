@@ -243,7 +243,7 @@ def micro_batches(with_forward: bool, ops: int = 50) -> Story:
     )
     for n in range(24):
         graph = "micro" if n % 4 != 3 else "first" if n == 3 else "update"
-        story.trace(0.3)
+        story.trace(ops * 0.006)
         story.barrier(barrier, 5, graph, 50, ops=ops, change={"first": came, "update": later}.get(graph))
     story.finish()
     return story
@@ -253,7 +253,7 @@ def test_an_optimizer_in_every_fourth_graph_makes_the_others_micro_batches() -> 
     (finding,) = micro_batches(with_forward=False).findings("excess_barriers")
     assert finding.cost_s == pytest.approx(18 * 0.0002)  # what was compiled at the barrier is not in it
     assert (finding.place.line, finding.count) == (28, 18)
-    assert micro_batches(with_forward=False, ops=900).findings("excess_barriers") == [], "a fortieth of the steps"
+    assert micro_batches(with_forward=False, ops=900).findings("excess_barriers") == [], "a twenty-seventh of the steps"
 
 
 def test_a_step_of_another_model_in_every_fourth_graph_makes_no_micro_batches() -> None:
