@@ -20,7 +20,6 @@ from xlaprof.analysis.recompiles.along import passes
 from xlaprof.analysis.recompiles.explanation import explanation
 from xlaprof.analysis.recompiles.extra import groups
 from xlaprof.analysis.recompiles.group import Extra, Group, of_batch, same_number, values
-from xlaprof.analysis.recompiles.variants import comes_back
 from xlaprof.analysis.recompiles.varying import made_by, varying
 from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.whatif import replay
@@ -110,7 +109,7 @@ def _rhythm(facts: Facts, group: Group) -> str:
     rhythm, other = rhythms.get(record.program), rhythms.get(group.first.against)
     if rhythm is None or rhythm.steps < _SOME:
         return ""
-    if other is not None and (record.program, record.t) not in comes_back(facts.run.compiles, facts.run.programs):
+    if other is not None and not group.extras[0].back:
         return f"from step {record.step} on" if record.step > 0 else ""
     rarer = other is None or rhythm.steps <= other.steps
     return rhythm.text(facts.outer_steps) if rarer else ""

@@ -60,8 +60,9 @@ def groups(facts: Facts) -> list[Group]:
             by_line.setdefault((place.file, place.line, *_cause(facts, change)), (change, place))
         for key, (change, place) in by_line.items():
             of = programs.get(change.against, record) if _had_entry(record, change) else record
-            extra = Extra(of, change, place, 0.0 if of_it[0].role == "state" else 1 / len(by_line))
-            if _settles(record, change, ages[record.program], (record.program, record.t) in back):
+            share, again = 0.0 if of_it[0].role == "state" else 1 / len(by_line), (record.program, record.t) in back
+            extra = Extra(of, change, place, share, again)
+            if _settles(record, change, ages[record.program], again):
                 early.append((key, extra))
             else:
                 found.setdefault(key, []).append(extra)

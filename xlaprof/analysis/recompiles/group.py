@@ -22,6 +22,7 @@ class Extra(NamedTuple):
     change: Change
     place: Place
     share: float = 1.0  # of the compile: several causes of one graph bear it together
+    back: bool = False  # what it replaced came back later
 
 
 class Group(NamedTuple):

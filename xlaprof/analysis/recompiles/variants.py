@@ -10,6 +10,7 @@ whatever else is new in it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest
 
 import msgspec
 
@@ -23,15 +24,17 @@ _GRAPHS = 128  # of one barrier that a new one is weighed against
 def comes_back(records: Iterable[CompileRecord], last: Mapping[int, int]) -> set[tuple[int, int]]:
     """Programs and moments of graphs after which one ran that still had the value whose change made them.
 
-    ``last``: by program, when it ran last. An optimizer's state does not come back: it is made again, if at all.
+    ``last``: by program, when it ran last; of a barrier's graphs those that ran last of all are looked at. An
+    optimizer's state does not come back: it is made again, if at all.
     """
-    return {
-        (record.program, record.t)
-        for graphs in _by_barrier(records)
-        for variants in (_Variants(graphs),)
-        for at, record in enumerate(graphs)
-        if any(last.get(program, 0) > record.t + record.dur for program in variants.others(at))
-    }
+    found = set()
+    for graphs in _by_barrier(records):
+        variants = _Variants(graphs)
+        recent = nlargest(_GRAPHS, range(len(graphs)), key=lambda at: last.get(graphs[at].program, 0))
+        for at, record in enumerate(graphs):
+            if any(last.get(one, 0) > record.t + record.dur for one in variants.others(at, recent)):
+                found.add((record.program, record.t))
+    return found
 
 
 def causes(records: Iterable[CompileRecord]) -> dict[tuple[int, int], tuple[Change, ...]]:
@@ -78,16 +81,16 @@ class _Variants:
         column = (graph.get(key, self._first[key]) for graph in self._graphs)
         return tuple(values.setdefault(value, len(values)) for value in column)
 
-    def others(self, at: int) -> Iterator[int]:
+    def others(self, at: int, among: Iterable[int]) -> Iterator[int]:
         """Programs, before or after a graph, that have the value from before of what changed first in it."""
         record = self._records[at]
         if record.change is None:
             return
         yield from (record.change.against,) if record.change.against else record.before
         for part in [part for part in record.parts if part.change.role != "state"][:1]:
-            for one, graph in zip(self._records, self._graphs, strict=True):
-                if graph.get(part.key, self._first[part.key]) == part.old:
-                    yield one.program
+            for one in among:
+                if self._graphs[one].get(part.key, self._first[part.key]) == part.old:
+                    yield self._records[one].program
 
     def causes(self) -> list[tuple[Change, ...]]:
         """Of each graph."""
