@@ -8,6 +8,7 @@ What XLA's CPU client runs within the call itself, as it does small programs, ha
 
 from __future__ import annotations
 
+import functools
 import itertools
 import queue
 import sys
@@ -62,6 +63,7 @@ class Device:
         self._hook = self._hooked()
         self._inside: dict[CodeType, bool] = {}  # whether code is JAX's own
         self._watcher: threading.Thread | None = None
+        self._undo: Callable[[], None] = lambda: None
 
     def attach(self) -> bool:
         """False where this JAX has no such slot, or the program uses it (``jax_debug_nans``)."""
@@ -71,12 +73,18 @@ class Device:
         self._watcher = threading.Thread(target=self._watch, name="xlaprof jax watcher", daemon=True)
         self._watcher.start()
         slot.set_global(self._hook)
+        slow = internals.executions()
+        theirs = None if slow is None else vars(slow).get("__call__")
+        if theirs is not None:
+            self._undo = functools.partial(setattr, slow, "__call__", theirs)
+            slow.__call__ = self._executing(theirs)
         return True
 
     def detach(self) -> None:
         slot = internals.post_hook()
         if slot is not None and slot.get_global() is self._hook:
             slot.set_global(None)
+        self._undo()
         if self._watcher is not None:
             self._handed.put(None)
             self._watcher.join(timeout=10.0)
@@ -127,13 +135,17 @@ class Device:
         rec = self._rec
         if recorder.active is rec and not internals.is_ours(stacks.OWN, self._package):
             frames = stacks.user_frames()
-            function = getattr(getattr(fun, "__wrapped__", None), "__code__", None)
-            own = isinstance(function, CodeType) and not stacks.is_library(function.co_filename, None)
+            own = self._is_own(getattr(fun, "__wrapped__", None))
             site = self._site(str(getattr(fun, "__name__", "")), frames, rec.stack(frames), own)
         else:
             site = Site(0, "", (), 0, False)  # the runtime's, which tells of it itself
         self._sites[key] = site
         return site
+
+    def _is_own(self, fun: Any) -> bool:
+        """Whether this is no operation of JAX's: a function of the program, or of a library as flax that jits one."""
+        code = getattr(fun, "__code__", None) or getattr(type(fun).__call__, "__code__", None)
+        return not (isinstance(code, CodeType) and code.co_filename.startswith(self._package))
 
     def _site(self, name: str, frames: tuple[RawFrame, ...], stack: int, own: bool) -> Site:
         site = self._known.get((name, stack))
@@ -148,7 +160,58 @@ class Device:
     def compiled(self, name: str, frames: tuple[RawFrame, ...], begun: int) -> None:
         """A call of a function of the program's had to be compiled: the slot is not for such calls."""
         rec = self._rec
-        self._steps.visited(self._site(name, frames, rec.stack(frames), True), begun, rec.thread())
+        site = self._site(name, frames, rec.stack(frames), True)
+        site.fresh = True
+        self._steps.visited(site, begun, rec.thread())
+
+    def _executing(self, theirs: Any) -> Any:
+        """What JAX calls where C++ cannot take the short way: a first call, outputs of other kinds, host callbacks."""
+        rec = self._rec
+
+        def __call__(executable: Any, *args: Any) -> Any:
+            begun = perf_counter_ns()
+            out = theirs(executable, *args)
+            if recorder.active is rec and not self._broken:
+                try:
+                    self._executed(executable, begun, out)
+                except Exception as error:
+                    self._broken = True
+                    warn(f"programs of JAX are not observed any more: {type(error).__name__}: {error}")
+            return out
+
+        return __call__
+
+    def ensure(self) -> None:
+        """The slot may have been emptied meanwhile: JAX does so wherever its debugging of NaNs is set."""
+        slot = internals.post_hook()
+        if slot is not None and self._watcher is not None and slot.get_global() is None:
+            slot.set_global(self._hook)
+
+    def _executed(self, executable: Any, begun: int, out: Any) -> None:
+        self.ensure()
+        if internals.is_ours(stacks.OWN, self._package):
+            return
+        now, rec = perf_counter_ns(), self._rec
+        frames, miss = stacks.user_frames(), internals.missed()
+        name = str(getattr(executable, "name", "")).removeprefix("jit_")
+        own = True
+        if miss is not None:
+            name, own = str(getattr(miss.fun, "__name__", name)), self._is_own(miss.fun)
+        site = self._site(name, frames, rec.stack(frames), own)
+        site.calls += 1
+        self._announce(begun)
+        tid = rec.thread()
+        if miss is not None:
+            self._uploads(site, begun, 1, tid, miss.args, miss.kwargs)
+        if site.own and not site.fresh:
+            self._steps.visited(site, begun, tid)
+        site.fresh = False
+        array = internals.array_class()
+        token = min((one for one in out if type(one) is array), key=lambda one: one.nbytes, default=None)
+        if threading.current_thread() is threading.main_thread():
+            self._main = (threading.get_ident(), tid, now, frames)
+        if token is not None and not token.is_deleted():
+            self._hand_over(site, token, begun, now - begun, 1)
 
     def _tell(self, site: Site, args: Any, kwargs: Any, out: Any) -> None:
         now, calls, rec = perf_counter_ns(), site.every, self._rec
@@ -168,14 +231,18 @@ class Device:
         token = self._token(site, out)
         if token is None or token.is_deleted():
             return
+        self._hand_over(site, token, now, 0, calls)
+
+    def _hand_over(self, site: Site, token: Any, begun: int, enqueue: int, calls: int) -> None:
         if token.is_ready():
-            rec.emit(
+            end = begun + enqueue
+            self._rec.emit(
                 events.Execute(
-                    next(self._seq), site.program, now, now, now, 0, "sync", site.stack, 0, "", calls
+                    next(self._seq), site.program, begun, end, end, enqueue, "sync", site.stack, 0, "", calls
                 )
             )  # fmt: skip
         elif self._handed.qsize() < _WAITING:
-            self._handed.put((site, now, token, calls))
+            self._handed.put((site, begun, token, calls))
 
     def _pace(self, site: Site, now: int) -> None:
         """How many calls are told as one from now on."""

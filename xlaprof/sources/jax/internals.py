@@ -66,6 +66,23 @@ def _miss(frame: FrameType) -> Miss | None:
     return Miss(id(frame), *(held[name] for name in _PARTS))
 
 
+def missed() -> Miss | None:
+    """The call that no compiled program fits, or that C++ cannot take the short way with, while it is executed."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_NEAR * 2):
+        if frame is None:
+            break
+        if frame.f_code.co_name == _MISS and frame.f_code.co_filename.endswith(_FILE):
+            return _miss(frame)
+        frame = frame.f_back
+    return None
+
+
+def executions() -> Any:
+    """The class whose objects run a program from Python; None where this JAX has it otherwise."""
+    return getattr(sys.modules.get("jax._src.interpreters.pxla"), "ExecuteReplicated", None)
+
+
 def lowered() -> Any:
     """The jaxpr that JAX lowers now; None where this JAX has it otherwise."""
     frame: FrameType | None = sys._getframe(1)

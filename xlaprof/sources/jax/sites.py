@@ -11,8 +11,8 @@ class Site:
     """A place that calls a jitted function."""
 
     __slots__ = (
-        "calls", "every", "frames", "last", "name", "own", "path", "program", "ran", "skip", "stack", "uploads",
-        "visits",
+        "calls", "every", "frames", "fresh", "last", "name", "own", "path", "program", "ran", "skip", "stack",
+        "uploads", "visits",
     )  # fmt: skip
 
     def __init__(self, program: int, name: str, frames: tuple[RawFrame, ...], stack: int, own: bool) -> None:
@@ -21,4 +21,5 @@ class Site:
         self.path: tuple[Any, ...] | None = None  # to the smallest result, within plain containers
         self.calls = self.visits = self.skip = self.last = self.ran = 0
         self.every = 1  # calls that are told as one
+        self.fresh = False  # the call that goes on was compiled, and counted as a visit
         self.uploads = False  # it is given values of the host
