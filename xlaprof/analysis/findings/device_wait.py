@@ -27,7 +27,8 @@ def find(facts: Facts) -> Iterator[Finding]:
     for stack, tally in facts.run.jit.waits.items():
         if tally.rhythm.steps >= _LEAST and in_all(tally.rhythm.steps, facts.full_steps or facts.outer_steps):
             place = facts.names.place(stack)
-            lines.setdefault((place.file, place.line), []).append(stack)
+            if place.line:  # else there is nothing to change
+                lines.setdefault((place.file, place.line), []).append(stack)
     for stacks in lines.values():
         cut = replay.reads(stacks)
         gain = facts.what_if.gain_s(cut)
