@@ -62,24 +62,43 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     opened.close()
 
 
-@pytest.fixture
-def training(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The training of trained.py, recorded into run.log, until its stdin is closed."""
+def running(script: str, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program of this folder, recorded into run.log, until its stdin is closed."""
     for needed in ("torch", "jax"):
         pytest.importorskip(needed)
-    script = Path(__file__).with_name("trained.py")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PJRT_DEVICE": "CPU"}
     process = subprocess.Popen(
-        [sys.executable, str(script), "run.log"], cwd=tmp_path, stdin=subprocess.PIPE, env=environment
+        [sys.executable, str(Path(__file__).with_name(script)), "run.log"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        env=environment,
     )
     yield process
     process.kill()
     process.communicate()
 
 
-def planted_line() -> int:
-    code = Path(__file__).with_name("trained.py").read_text().splitlines()
-    return next(number for number, line in enumerate(code, start=1) if "here the planted shape arrives" in line)
+@pytest.fixture
+def training(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The training of trained.py."""
+    yield from running("trained.py", tmp_path)
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The program under torch.compile of compiled.py."""
+    yield from running("compiled.py", tmp_path)
+
+
+@pytest.fixture
+def jitted(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The JAX program of jitted.py."""
+    yield from running("jitted.py", tmp_path)
+
+
+def planted_line(script: str = "trained.py") -> int:
+    code = Path(__file__).with_name(script).read_text().splitlines()
+    return next(number for number, line in enumerate(code, start=1) if "# here the planted" in line)
 
 
 def test_a_recompilation_is_seen_while_the_training_runs(terminal: Terminal, request: pytest.FixtureRequest) -> None:
@@ -95,12 +114,41 @@ def test_a_recompilation_is_seen_while_the_training_runs(terminal: Terminal, req
     terminal.until("● finished")
 
     terminal.press("?")
-    terminal.until("quit; the program that is watched goes on")
+    terminal.until("hold the screen still; reading goes on")
     terminal.press("Escape")
     terminal.until("● finished")
     terminal.press("q")
     shown = terminal.until("left with 0")
     assert "Traceback" not in shown
+
+
+def test_a_graph_break_is_seen_while_the_program_runs(terminal: Terminal, compiled: subprocess.Popen[bytes]) -> None:
+    line = planted_line("compiled.py")
+    terminal.until("graph break", f"compiled.py:{line}", "call step")
+    terminal.press("8")
+    terminal.until("Functions  torch.compile:", "fast  compiled.py:", f"break at compiled.py:{line}")
+    assert compiled.poll() is None, "the program still runs"
+
+
+def test_a_program_that_jax_makes_again_is_seen_while_it_runs(
+    terminal: Terminal, jitted: subprocess.Popen[bytes]
+) -> None:
+    line = planted_line("jitted.py")
+    terminal.until("recompile", f"jitted.py:{line}", "train steps")
+    terminal.press("8")
+    terminal.until("loss (JAX)  made again in step", "f32[8,4] → f32[9,4]")
+    terminal.press("q")
+    terminal.until("left with 0")
+    assert jitted.poll() is None, "quitting does nothing to the program"
+
+
+def test_a_killed_screen_does_nothing_to_the_program(terminal: Terminal, jitted: subprocess.Popen[bytes]) -> None:
+    terminal.until("train step")
+    terminal.close()
+    assert jitted.poll() is None
+    assert jitted.stdin is not None
+    jitted.stdin.close()
+    assert jitted.wait(PATIENCE_S) == 0
 
 
 def test_a_killed_training_is_lost(terminal: Terminal, training: subprocess.Popen[bytes]) -> None:

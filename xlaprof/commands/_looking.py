@@ -55,11 +55,11 @@ class Whole:
         self._reader.close()
 
 
-def look(path: str, follower: Follower) -> int:
-    """The UI over ``path`` until it is closed; the exit code."""
+def look(path: str, opened: Callable[[], Follower]) -> int:
+    """The UI over ``path`` until it is closed; the exit code. ``opened``: opens it, more than once if it is long."""
     from xlaprof.tui.feed import Feed
 
-    with closing(Feed(path, tail=follower)) as feed:
+    with closing(Feed(path, tail=opened(), again=opened)) as feed:
         feed.open()
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise UserError(f"the terminal UI needs a terminal to draw in; without one: xlaprof report {path}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 
 from xlaprof.errors import UserError
 
@@ -27,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from xlaprof.commands._looking import look
 
     _check(args.log, wait=not args.no_wait)
-    return look(args.log, follow(args.log))
+    return look(args.log, partial(follow, args.log))
 
 
 def _check(log: str, wait: bool) -> None:

@@ -19,4 +19,4 @@ def run(args: argparse.Namespace) -> int:
     from xlaprof.commands._looking import Whole, look
     from xlaprof.sources import files
 
-    return look(args.log, Whole(files.read(args.log)))
+    return look(args.log, lambda: Whole(files.read(args.log)))

@@ -10,22 +10,19 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from threading import Lock
 
 from msgspec.structs import replace
 
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.run import KeptRun, Run
 from xlaprof.analysis.summary import summarize
-from xlaprof.analysis.timeline.kept import KeptWindow
-from xlaprof.analysis.views.course import Course, course
 from xlaprof.analysis.views.details import Details, details
-from xlaprof.analysis.views.lanes import Lanes
-from xlaprof.analysis.views.painting import Painting, View, paint
+from xlaprof.analysis.views.painting import Painting, View
 from xlaprof.collection import no_collection
 from xlaprof.events import AnyEvent, Header
 from xlaprof.log import Follower, LogError, Tail
 from xlaprof.tui import process
+from xlaprof.tui.history import History
 from xlaprof.tui.snapshot import Link, Process, Snapshot
 
 #: Bytes of the log between two looks at the clock: some 7,000 events, about 20 ms.
@@ -40,8 +37,11 @@ class Feed:
     """Follows the log at ``path``. Not for use by two threads at once, but for :meth:`paint`.
 
     ``clock`` gives unix time in seconds. One :meth:`advance` reads slices of ``slice_bytes``, at least one, until
-    ``budget_s`` is spent or the log ends.
+    ``budget_s`` is spent or the log ends. ``again`` opens the log once more: the history of a long one (of over
+    ``long_bytes``) is read after its report.
     """
+
+    long_bytes = 20_000_000
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class Feed:
         budget_s: float = 0.4,
         slice_bytes: int = SLICE,
         tail: Follower | None = None,
+        again: Callable[[], Follower] | None = None,
     ) -> None:
         self.path = path
         self._clock = clock
@@ -57,19 +58,20 @@ class Feed:
         self._slice_bytes = slice_bytes
         self._tail = tail or Tail(path)
         self._header: Header | None = None
-        self._run: KeptRun | None = None
+        self._again = again or (lambda: Tail(path))
+        self._run: Run | None = None
         self._report: Report | None = None
         self._read = 0  # bytes
         self._total = 0
-        self._lock = Lock()  # between those who read on and those who paint
-        self._lanes = Lanes()
-        self._window: KeptWindow | None = None  # settled
+        self._history = History()
+        self._late: Follower | None = None  # reads for the history; None: it is fed with what the report is
         self._details = Details()
-        self._course = Course()
         self._recent: deque[AnyEvent] = deque(maxlen=RECENT)
         self._latest: Report | None = None  # with the events behind each finding
         self._grew: dict[str, tuple[int, int]] = {}  # id of a finding -> its count, and the step at which that grew
         self._fresh: frozenset[str] = frozenset()
+        self._unsettled = False  # the history has events that nobody sees yet
+        self._settled_at = self._settled_s = 0.0  # of the history, as of the report
         self._stale = False  # events have come since the last report,
         self._reported_s = 0.0  # which took this long, and
         self._reported_at = 0.0  # when it was made; both of the monotonic clock
@@ -91,6 +93,8 @@ class Feed:
     def close(self) -> None:
         """Close the file."""
         self._tail.close()
+        if self._late is not None:
+            self._late.close()
 
     def advance(self) -> Snapshot:
         """Read what has been written since the last call, within the time budget."""
@@ -101,6 +105,7 @@ class Feed:
             fresh = self._slice()
             while self._read < self._total and time.monotonic() < until:
                 fresh |= self._slice()
+            self._read_history(until)
             self._trouble = ""
         except LogError as error:
             fresh, self._trouble = False, str(error)
@@ -109,12 +114,11 @@ class Feed:
         if self._run is not None and (self._report is None or (self._stale and self._worth_a_report())):
             began = time.monotonic()
             settled = self._run.settled()
-            self._window = settled.window
             self._latest = summarize(settled, self.path, self._tail.notes, None)
             self._report = plain(self._latest)
             self._details = details(settled)
-            if self._report.steps:
-                self._course = course(settled, self._report.steps[0].name)
+            if isinstance(settled, KeptRun):
+                self._history.settle(self._main_steps(), settled)
             self._note_growth(self._report)
             self._reported_at = time.monotonic()
             self._reported_s, self._stale = self._reported_at - began, False
@@ -132,12 +136,30 @@ class Feed:
             trouble=self._trouble,
             ranks=_ranks(self.path) if self._link() == "absent" else (),
             details=self._details,
-            course=self._course,
+            course=self._history.course,
             recent=tuple(self._recent),
             cwd=self._header.cwd if self._header is not None else "",
             last={id: step for id, (_, step) in self._grew.items()},
             fresh=self._fresh,
         )
+
+    def _read_history(self, until: float) -> None:
+        """Where the history is read by itself, read on once the report is of the whole log."""
+        if self._late is None or self._report is None or self._read < self._total:
+            return
+        while events := self._late.poll(self._slice_bytes):
+            self._history.feed(events)
+            self._unsettled = True
+            if time.monotonic() >= until:
+                break
+        now = time.monotonic()
+        if self._unsettled and (not events or now - self._settled_at > _PATIENCE * self._settled_s):
+            self._history.settle(self._main_steps())
+            self._settled_at, self._unsettled = time.monotonic(), False
+            self._settled_s = self._settled_at - now
+
+    def _main_steps(self) -> str:
+        return self._report.steps[0].name if self._report is not None and self._report.steps else ""
 
     def _worth_a_report(self) -> bool:
         """A long log is read first: until its end is reached, reports take a small part of the time."""
@@ -154,11 +176,11 @@ class Feed:
         if self._tail.header is not self._header:
             self._begin()
         if self._run is not None:
-            with no_collection(), self._lock:
-                self._run.feed_all(events)
-                if self._run.following is None:
-                    for event in events:
-                        self._lanes.feed(event)
+            if self._late is None:
+                self._history.feed(events)
+            else:
+                with no_collection():
+                    self._run.feed_all(events)
         # A poll takes a whole slice unless it meets the end of the file. What is compressed is longer than its file.
         ended = getattr(self._tail, "ended", None)
         most = self._total if ended is not False else self._total - 1
@@ -174,20 +196,21 @@ class Feed:
             self._restarts += 1
             self._read = 0
         self._header = self._tail.header
-        self._run = KeptRun() if self._header else None
+        self._history = History()
+        if self._late is not None:
+            self._late.close()
+        self._late = self._again() if self._total > self.long_bytes else None
+        self._run = None
+        if self._header is not None:
+            self._run = self._history.run if self._late is None else Run(long=True)
         self._report = self._latest = None
-        self._details, self._course = Details(), Course()
+        self._details = Details()
         self._recent.clear()
-        self._lanes, self._window = Lanes(), None
         self._grew.clear()
 
     def paint(self, view: View) -> Painting | None:
         """A view of the timeline as far as it was read; from any thread."""
-        with self._lock:
-            run, window = self._run, self._window
-            if run is None or window is None:
-                return None
-            return paint(view, self._lanes, window, run)
+        return self._history.paint(view)
 
     def finding(self, id: str) -> tuple[Finding, Report, Run] | None:
         """A finding of the latest report with the events behind it, and what it is a finding of."""

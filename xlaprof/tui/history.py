@@ -1,0 +1,48 @@
+"""What is drawn of the whole run: its steps one by one, and its timeline.
+
+Keeping them takes several times as long as the report alone. So a long recording is read for its report first, and
+then once more, by a follower of its own, for its history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+
+from xlaprof.analysis.run import KeptRun
+from xlaprof.analysis.timeline.kept import KeptWindow
+from xlaprof.analysis.views.course import Course, course
+from xlaprof.analysis.views.lanes import Lanes
+from xlaprof.analysis.views.painting import Painting, View, paint
+from xlaprof.collection import no_collection
+from xlaprof.events import AnyEvent
+
+
+class History:
+    """Events in; steps, and views of the timeline out. Only :meth:`paint` may be called from another thread."""
+
+    def __init__(self) -> None:
+        self.run = KeptRun()
+        self.course = Course()
+        self._lanes = Lanes()
+        self._window: KeptWindow | None = None  # settled
+        self._lock = Lock()  # between those who read on and those who paint
+
+    def feed(self, events: Sequence[AnyEvent]) -> None:
+        """Take events in."""
+        with no_collection(), self._lock:
+            self.run.feed_all(events)
+            if self.run.following is None:  # of a second recording in the log only the totals are known
+                for event in events:
+                    self._lanes.feed(event)
+
+    def settle(self, name: str, settled: KeptRun | None = None) -> None:
+        """Have the steps called ``name``, and the idle time, as far as events came. ``settled``: the run's twin."""
+        settled = settled or self.run.settled()
+        self._window = settled.window
+        self.course = course(settled, name)
+
+    def paint(self, view: View) -> Painting | None:
+        """A view of the timeline as far as it was settled; None: nothing was yet."""
+        with self._lock:
+            return paint(view, self._lanes, self._window, self.run) if self._window is not None else None
