@@ -75,6 +75,7 @@ CALLS: dict[str, Call] = {
     ),
     "smooth_l1_loss of complex": lambda d: torch.nn.functional.smooth_l1_loss(_ones(d, 4), _ones(d, 4) + 0j),
     "mse_loss of complex": lambda d: torch.nn.functional.mse_loss(_ones(d, 4), _ones(d, 4) + 0j),
+    "aminmax of complex": lambda d: torch.aminmax(_ones(d, 4) + 0j),
     "segment_reduce by floats": lambda d: torch.segment_reduce(_ones(d, 4), "sum", offsets=_ones(d, 2)),
     "polygamma_ of int": lambda d: _ones(d, 5).int().polygamma_(1),
     "group_norm by integers": lambda d: torch.nn.functional.group_norm(_ones(d, 1, 4, 3), 2, _ones(d, 4).long()),

@@ -130,7 +130,7 @@ _table(
         "index_reduce index_reduce_": _each(_mixed_dtypes, _of_nothing, lambda x, dim, index, *_: index.ndim > 1),
         "native_layer_norm native_group_norm histogram.bins_tensor _histogramdd_from_bin_tensors": _several_dtypes,
         "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional": _batch_norm,
-        "smooth_l1_loss huber_loss mse_loss soft_margin_loss": _of_complex,
+        "smooth_l1_loss huber_loss mse_loss soft_margin_loss aminmax": _of_complex,
         "binary_cross_entropy_with_logits": lambda x, target, *_: not target.dtype.is_floating_point,
         "pixel_unshuffle": lambda x, by: by > 0 and any(size % by for size in x.shape[-2:]),
         "cummax cummin": lambda x, dim: not x.ndim and dim not in (0, -1),
