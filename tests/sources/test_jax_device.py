@@ -293,7 +293,9 @@ def test_a_slot_that_the_program_uses_is_left_to_it(tmp_path: Path) -> None:
 
 def test_a_slot_that_was_emptied_is_taken_again_with_the_next_compilation(tmp_path: Path) -> None:
     def program() -> None:
-        jax.config.update("jax_debug_nans", False)  # this empties it
+        jax.config.update("jax_debug_nans", False)  # this empties it, and leaving the context the thread's own
+        with jax.debug_nans(False):
+            pass
         x = jnp.ones(7)
         for _ in range(6):
             small(x)
@@ -302,6 +304,7 @@ def test_a_slot_that_was_emptied_is_taken_again_with_the_next_compilation(tmp_pa
     done = record(tmp_path / "run.log", program)
     run = Run().feed_all(done.events)
     assert sum(one.calls for one in done.of(Execute) if run.resolve(one.stack).code == "small(x)") == 6
+    assert api._post_hook_state.get_local() is None
 
 
 def test_buffers_that_are_given_up_and_containers_of_any_kind(tmp_path: Path) -> None:

@@ -84,6 +84,8 @@ class Device:
         slot = internals.post_hook()
         if slot is not None and slot.get_global() is self._hook:
             slot.set_global(None)
+        if slot is not None and slot.get_local() is self._hook:
+            slot.set_local(None)
         self._undo()
         if self._watcher is not None:
             self._handed.put(None)
@@ -184,8 +186,13 @@ class Device:
     def ensure(self) -> None:
         """The slot may have been emptied meanwhile: JAX does so wherever its debugging of NaNs is set."""
         slot = internals.post_hook()
-        if slot is not None and self._watcher is not None and slot.get_global() is None:
+        if slot is None or self._watcher is None:
+            return
+        if slot.get_global() is None:
             slot.set_global(self._hook)
+        # a thread may have an empty slot of its own, from leaving a context; only the main thread's can be given back
+        if threading.current_thread() is threading.main_thread() and slot.get_local() is None:
+            slot.set_local(self._hook)
 
     def _executed(self, executable: Any, begun: int, out: Any) -> None:
         self.ensure()

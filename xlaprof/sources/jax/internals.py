@@ -138,4 +138,5 @@ def array_class() -> Any:
 def post_hook() -> Any:
     """The slot of what JAX calls after each call that found its program: ``get_global``, ``set_global``."""
     slot: Any = getattr(sys.modules.get("jax._src.api"), "_post_hook_state", None)
-    return slot if hasattr(slot, "get_global") and hasattr(slot, "set_global") else None
+    names = ("get_global", "set_global", "get_local", "set_local")
+    return slot if all(hasattr(slot, name) for name in names) else None
