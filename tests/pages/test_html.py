@@ -11,6 +11,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from hostile import EVERY, beside, hostile, instead, long
 from story import Story, clean, save
 
 from xlaprof.analysis.run import KeptRun, Run
+from xlaprof.analysis.timeline import kept as kept_module
+from xlaprof.analysis.timeline import spans as spans_module
 from xlaprof.analysis.timeline.spans import Spans
 from xlaprof.cli import main
+from xlaprof.events import Execute
 from xlaprof.pages.html.document import BEGINS, document
 from xlaprof.text.parts import PARTS
 from xlaprof.text.quantities import duration, percent, plural
@@ -159,6 +163,45 @@ def test_a_log_of_many_events_is_a_page_of_few_bytes(tmp_path: Path) -> None:
     assert len(steps["rows"]) <= 4_096
     assert sum(row[3] for row in steps["rows"]) == 19_999
     assert steps["first"][3] == 1
+
+
+def seconds(row: dict[str, Any], unit: int) -> float:
+    """What a row of the timeline holds, stretches and sums, in units."""
+    total, at, cells = sum(row["spans"][1::4]), 0, row["cells"]
+    while at < len(cells):
+        kinds = cells[at + 1]
+        total += sum(cells[at + 3 : at + 2 + 3 * kinds : 3])
+        at += 2 + 3 * kinds
+    return total * unit / 1e9
+
+
+def test_a_long_run_is_drawn_in_full_where_findings_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spans_module, "MOST", 2_000)
+    monkeypatch.setattr(kept_module, "GAPS", 500)
+    story = Story()
+    barrier, read = story.line(20, "xr.sync()"), story.line(21, "loss.item()")
+    for step in range(2_000):
+        with story.step():
+            with story.scope("load"):
+                story.spend(3)
+            story.barrier(barrier, device=4, graph="odd" if step == 1_500 else "step")
+            story.read(read)
+    told = story.report()
+    log = save(story.finish(), tmp_path / "run.log")
+    shown = data(page(log))["timeline"]
+    rows = {row["title"]: row for row in shown["rows"]}
+    unit = shown["unit_ns"]
+    assert sum(len(row["spans"]) // 4 for row in rows.values()) < 20_000
+    assert all(row["cells"] for row in (rows["main: steps"], rows["device"], rows["device idle"]))
+    assert shown["close_ups"][0][0].startswith("the beginning")
+    assert any("finding 1" in why for why, _, _ in shown["close_ups"])
+    # no time is lost or counted twice, and what lies in a close-up is there by itself
+    assert seconds(rows["device"], unit) == pytest.approx(told.idle.busy_s, rel=1e-3)
+    assert seconds(rows["device idle"], unit) == pytest.approx(told.idle.idle_s, rel=1e-3)
+    for _, start, end in shown["close_ups"][:1]:
+        moments = list(accumulate(rows["device"]["spans"][::4]))
+        within = [event for event in story.events if type(event) is Execute and start <= event.start < end]
+        assert sum(start <= moment * unit < end for moment in moments) == len(within) > 5
 
 
 @pytest.mark.parametrize("change", [beside, instead, long])

@@ -58,10 +58,10 @@ class Row(Generic[K]):
 class Spans(Generic[R, K]):
     """Rows of stretches, by any key. ``grain``: ns of a cell; 0: there are no cells, every stretch is known."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = 0) -> None:
         self.rows: dict[R, Row[K]] = {}
         self.grain = 0
-        self._most = most
+        self._most = most or MOST
         self._held = 0
 
     def copy(self) -> Self:

@@ -71,6 +71,7 @@ def timeline(of: Gathered, index: Index) -> dict[str, Any]:
         "rows": rows,
         "rows_left_out": max(0, len(keys) - _ROWS),
         "devices": len(of.window.devices),
+        "close_ups": [[one.why, max(0, one.start - begin), one.end - begin] for one in of.close_ups],
     }
 
 
@@ -118,7 +119,7 @@ class _Drawing:
         numbers: list[int] = []
         blame: list[int] = []
         last = 0
-        for one in sorted(row.whole):
+        for one in sorted(row.whole, key=lambda one: one.start):
             gap: LongGap = one.detail
             start, length = self._span(one.start, one.end)
             place = self._index.place(place_of(gap, self._run))

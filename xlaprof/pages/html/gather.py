@@ -15,6 +15,8 @@ from xlaprof.analysis.views.lanes import Lanes
 from xlaprof.events import AnyEvent
 from xlaprof.log import Reader
 
+from .close_ups import CloseUp, choose, draw
+
 _SHORT = 4_000_000  # bytes of a recording whose events are kept, and not read once more for each finding
 _TOLD = 8  # findings of a long recording of which it is told when they happened
 
@@ -32,10 +34,11 @@ class Gathered(NamedTuple):
     happened: tuple[Occurrences, ...]  # of the first findings
     others: bool  # the log goes on with another recording, which is not drawn
     since_step: int | None
+    close_ups: tuple[CloseUp, ...]  # of a long run: parts drawn in full
 
 
 def gather(path: str, read: Open, since_step: int | None = None) -> Gathered:
-    """Read the recording at ``path``: once, and a long one once more for each of its first findings."""
+    """Read the recording at ``path``: once; a long one once more for each of its first findings, and for close-ups."""
     run, lanes = KeptRun(since_step), Lanes()
     held: list[AnyEvent] = []
     reader, events = read("reading")
@@ -57,4 +60,13 @@ def gather(path: str, read: Open, since_step: int | None = None) -> Gathered:
             reader, events = read(f"when finding {number} of {len(found)} happened")
             with closing(reader):
                 happened.append(occurrences(events, run, finding))
-    return Gathered(run, report, run.history(), lanes, tuple(happened), run.following is not None, since_step)
+    window = run.history()
+    gaps = window.idle.spans
+    close_ups: list[CloseUp] = []
+    if grain := max(lanes.spans.grain, gaps.grain):
+        close_ups = choose(run.begin or 0, grain, happened)
+        reader, events = read("for close-ups")
+        with closing(reader):
+            draw(held or events, close_ups, lanes, gaps, since_step)
+    others = run.following is not None
+    return Gathered(run, report, window, lanes, tuple(happened), others, since_step, tuple(close_ups))

@@ -29,7 +29,7 @@ function timeSection() {
     h('ul', {class: 'legend'}, Object.entries(ACCOUNT_PARTS).map(([title, name]) => { const dot = h('i', {'aria-hidden': 'true'}); dot.style.background = `var(${name})`; return h('li', null, dot, title); }))) : null;
   const idle = DATA.idle.causes.length ? h('div', null, h('h3', {text: 'Device idle, by cause'}), h('p', {class: 'soft', text: DATA.idle.note}),
     bars(DATA.idle.causes.slice(0, 12).map(([name, seconds, figure, of, part]) => [name, seconds / DATA.idle.causes.reduce((sum, one) => sum + one[1], 0), figure, of, part])),
-    DATA.idle.causes.length > 12 ? more(`${DATA.idle.causes.length - 12} more causes`, () => bars(DATA.idle.causes.slice(12).map(([name, seconds, figure, of, part]) => [name, seconds / DATA.idle.causes[0][1], figure, of, part]))) : null) : null;
+    DATA.idle.causes.length > 12 ? more(`${plural(DATA.idle.causes.length - 12, 'more cause')}`, () => bars(DATA.idle.causes.slice(12).map(([name, seconds, figure, of, part]) => [name, seconds / DATA.idle.causes[0][1], figure, of, part]))) : null) : null;
   return section('time', 'Time', '', h('div', {class: 'halves'}, accounts, idle));
 }
 function account(one) {

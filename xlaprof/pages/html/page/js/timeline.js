@@ -8,7 +8,7 @@ function timelineSection() {
   timeline = new Timeline();
   const left = TIME.rows_left_out ? `${plural(TIME.rows_left_out, 'row')} left out. ` : '';
   const grain = Math.max(0, ...timeline.rows.filter((row) => row.cellStart.length).map((row) => row.cell));
-  const note = grain ? `A long run: what took less than ${duration(grain * UNIT_S)} is drawn as sums. ` : '';
+  const note = grain ? `A long run: what took less than ${duration(grain * UNIT_S)} is drawn as sums, but in close-ups. ` : '';
   return section('timeline', 'Timeline', note + left, timeline.element);
 }
 class Timeline {
@@ -30,7 +30,8 @@ class Timeline {
     }
     const gaps = this.rows.find((row) => row.of === 'gap');
     const longest = gaps && gaps.start.length ? h('button', {type: 'button', text: 'Longest gap', onclick: () => this.longest()}) : null;
-    this.element = h('figure', null, h('div', {class: 'tools'}, timePlot.buttons(), longest, this.range), timePlot.element, legend([...used].sort()),
+    const close = TIME.close_ups.length ? h('p', {class: 'links'}, 'Drawn in full: ', TIME.close_ups.map(([why, from, to], n) => [n ? ', ' : '', h('button', {type: 'button', class: 'link', text: why, onclick: () => timePlot.show(from / TIME.unit_ns, to / TIME.unit_ns)})])) : null;
+    this.element = h('figure', null, h('div', {class: 'tools'}, timePlot.buttons(), longest, this.range), close, timePlot.element, legend([...used].sort()),
       h('p', {class: 'keys', text: 'Wheel over the timeline, once it is clicked, zooms; drag moves; double click zooms in. Idle time of the device has the colour of its cause. The rows at the top: when each finding happened; a click leads to it.'}),
       this.picks, more('What is in view, as a table', () => this.table()));
     timePlot.listeners.push(() => this.tellRange());
