@@ -158,6 +158,8 @@ def label(kind: Kind, told: Told | None, names: Names) -> str:
         return name or kind.part
     if kind.part == "step":
         return f"{name or 'step'} {told.text}"
+    if kind.part in ("device", "dispatch") and told.text:
+        return told.text
     what = [name or kind.part, names.text(told.op) if told.op else "", told.text]
     return ", ".join(filter(None, what))
 

@@ -13,6 +13,7 @@ from xlaprof.analysis.timeline.spans import Row, Spans, Stretch
 from xlaprof.analysis.views.lanes import Lanes
 from xlaprof.events import AnyEvent, Execute
 
+SHOWN = 200  # occurrences of a finding that the page shows one by one
 _BEFORE, _AFTER = 8, 24  # cells that are drawn in full before a moment, and after it
 _MOST = 8_000  # stretches in one close-up: a denser one stays as it was
 
@@ -29,7 +30,7 @@ def choose(begin: int, grain: int, happened: Sequence[Occurrences]) -> list[Clos
     """The parts to look at closely: the beginning, and of each finding its first occurrence and one in the middle."""
     wanted = [(begin, "the beginning")]
     for number, one in enumerate(happened, 1):
-        for which in {0, len(one.first) // 2} if one.first else ():
+        for which in {0, min(len(one.first), SHOWN) // 2} if one.first else ():
             wanted.append((begin + round(one.first[which].at_s * 1e9), f"finding {number}"))
     found: list[CloseUp] = []
     for moment, why in sorted(wanted):

@@ -14,9 +14,9 @@ from xlaprof.pages.words import gain, per_step, spaced, worth
 from xlaprof.text.quantities import duration, percent, times
 from xlaprof.text.strings import path_line, printable
 
+from .close_ups import SHOWN
 from .gather import Gathered
 
-_FIRST = 200  # occurrences of a finding, one by one
 _VALUES = 50
 
 
@@ -97,8 +97,8 @@ def _happened(happened: Occurrences) -> dict[str, Any]:
         "text": f"{times(happened.total)} in {duration(happened.wall_s)}",
         "total": happened.total,
         "parts": list(happened.parts),
-        "first": [_occurrence(one) for one in happened.first[:_FIRST]],
-        "more": happened.total - sum(one.count for one in happened.first[:_FIRST]),
+        "first": [_occurrence(one) for one in happened.first[:SHOWN]],
+        "more": happened.total - sum(one.count for one in happened.first[:SHOWN]),
     }
 
 

@@ -1,4 +1,8 @@
 // Rows of the timeline: numbers unpacked into arrays, found by time, drawn with one rectangle to a dot at most.
+// Parts by number: what is drawn in one colour.
+const PART_NAMES = [...new Set(DATA.labels.map((label) => label[1]))];
+const PART_OF = Uint8Array.from(DATA.labels, (label) => PART_NAMES.indexOf(label[1]));
+const SUMS = new Float64Array(PART_NAMES.length);
 class Row {
   constructor(told) {
     this.title = told.title;
@@ -41,6 +45,18 @@ class Row {
     }
     this.cellStart = Float64Array.from(starts);
     this.cellAt = Uint32Array.from(where);
+    const kinds = (cells.length - 2 * where.length) / 3;
+    this.kindFrom = new Uint32Array(where.length + 1); // of each cell: its first kind
+    this.kindPart = new Uint8Array(kinds);
+    this.kindLength = new Float64Array(kinds);
+    for (let n = 0, kind = 0; n < where.length; n++) {
+      this.kindFrom[n] = kind;
+      for (let k = 0; k < cells[where[n] + 1]; k++, kind++) {
+        this.kindPart[kind] = PART_OF[cells[where[n] + 2 + 3 * k]];
+        this.kindLength[kind] = cells[where[n] + 3 + 3 * k];
+      }
+      this.kindFrom[n + 1] = kind;
+    }
   }
   get size() { return this.start.length + this.cellStart.length; }
   // The first stretch that ends after a moment, and the first that begins at or after another.
@@ -68,25 +84,26 @@ class Row {
     const [from, to] = plot.range, scale = plot.width / (to - from);
     this.drawCells(pen, from, to, scale, y, height);
     const [first, past] = this.between(from, to);
-    let lastDot = -1, lastPart = '';
+    const colours = PART_NAMES.map(colour);
+    let lastDot = -1, lastPart = -1;
     for (let n = first; n < past; n++) {
       const begin = this.start[n], end = begin + this.length[n];
       if (end < from) continue;
-      const part = DATA.labels[this.label[n]][1];
+      const part = PART_OF[this.label[n]];
       let x = (begin - from) * scale, wide = this.length[n] * scale;
       if (wide < 1) {
         const dot = Math.floor(x);
         if (dot === lastDot && part === lastPart) continue;
         lastDot = dot; lastPart = part;
-        pen.fillStyle = colour(part);
+        pen.fillStyle = colours[part];
         pen.fillRect(dot, y, 1, height);
         continue;
       }
       if (x < -2) { wide += x + 2; x = -2; }
       wide = Math.min(wide, plot.width + 4 - x);
-      pen.fillStyle = colour(part);
+      pen.fillStyle = colours[part];
       pen.fillRect(x, y, Math.max(1, wide - (wide > 4 ? 0.75 : 0)), height);
-      if (wide > 34) this.write(pen, DATA.labels[this.label[n]][0], Math.max(x, 0), Math.min(wide + Math.min(0, x), plot.width - x), y, height, part);
+      if (wide > 34) this.write(pen, DATA.labels[this.label[n]][0], Math.max(x, 0), Math.min(wide + Math.min(0, x), plot.width - x), y, height, PART_NAMES[part]);
     }
   }
   write(pen, text, x, wide, y, height, part) {
@@ -97,30 +114,27 @@ class Row {
   }
   drawCells(pen, from, to, scale, y, height) {
     const [first, past] = this.cellsBetween(from, to), wide = this.cell * scale;
-    const sums = new Map();
+    const colours = PART_NAMES.map(colour);
     let dot = -1, many = 0;
     const flush = () => {
       if (!many) return;
       const whole = wide < 1 ? Math.max(this.cell * many, this.cell / wide) : this.cell;
       let bottom = y + height;
       const x = wide < 1 ? dot : (this.cellStart[dot] - from) * scale;
-      for (const [part, ns] of sums) {
-        const high = Math.max(0.5, Math.min(1, ns / whole) * height);
-        pen.fillStyle = colour(part);
+      for (let part = 0; part < SUMS.length; part++) {
+        if (!SUMS[part]) continue;
+        const high = Math.max(0.5, Math.min(1, SUMS[part] / whole) * height);
+        pen.fillStyle = colours[part];
         pen.fillRect(x, bottom - high, Math.max(1, wide), high);
         bottom -= high;
       }
-      sums.clear();
+      SUMS.fill(0);
       many = 0;
     };
     for (let n = first; n < past; n++) {
       const here = wide < 1 ? Math.floor((this.cellStart[n] - from) * scale) : n;
       if (here !== dot) { flush(); dot = here; }
-      const at = this.cellAt[n];
-      for (let k = 0; k < this.cells[at + 1]; k++) {
-        const part = DATA.labels[this.cells[at + 2 + 3 * k]][1];
-        sums.set(part, (sums.get(part) || 0) + this.cells[at + 3 + 3 * k]);
-      }
+      for (let kind = this.kindFrom[n]; kind < this.kindFrom[n + 1]; kind++) SUMS[this.kindPart[kind]] += this.kindLength[kind];
       many++;
     }
     flush();
