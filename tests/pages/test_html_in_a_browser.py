@@ -286,13 +286,18 @@ def test_hostile_strings_are_shown_and_do_nothing(browser: Any, tmp_path: Path) 
 
 def test_every_kind_of_finding_is_drawn(browser: Any, tmp_path: Path) -> None:
     kinds = set()
-    for number, planted in enumerate(PLANTED.values()):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        with opened(browser, written([Story().events[0], *planted()], folder)) as page:
-            found = page.evaluate("xlaprof.data.findings.map((one) => one.kind)")
-            assert page.locator("article.finding").count() == min(len(found), 20)
-            kinds |= set(found)
+    page = browser.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    for planted in PLANTED.values():
+        page.goto(written([Story().events[0], *planted()], tmp_path).as_uri())
+        until(page, "window.xlaprof")
+        found = page.evaluate("xlaprof.data.findings.map((one) => one.kind)")
+        assert page.locator("article.finding").count() == min(len(found), 20)
+        kinds |= set(found)
+    page.close()
+    assert said == []
     assert kinds == set(names())
 
 
