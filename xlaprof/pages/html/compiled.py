@@ -92,13 +92,13 @@ def functions(done: CompiledFunctions, noun: str, report: Report, index: Index) 
     return {"count": done.count, "note": note if done.count else "", "rows": rows, "charges": charges}
 
 
-def again(calls: tuple[Again, ...], index: Index) -> list[dict[str, Any]]:
+def again(calls: tuple[Again, ...], report: Report, index: Index) -> list[dict[str, Any]]:
     """Calls for which a function was compiled again, and in what they differ from earlier ones."""
     return [
         {
             "name": one.name,
             "place": index.place(one.place),
-            "step": f"step {one.step:,}" if one.step >= 0 else "",
+            "step": f"step {one.step:,}" if one.step >= 0 and report.steps else "",
             "compile": duration(one.compile_s),
             "changes": [list(change) for change in one.changes],
         }

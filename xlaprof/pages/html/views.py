@@ -43,8 +43,8 @@ def views(of: Gathered) -> dict[str, Any]:
         "torch_compile": compiled.functions(report.torch_compile, "graph", report, index),
         "jax": compiled.functions(report.jax, "program", report, index),
         "again": {
-            "torch": compiled.again(tuple(chain.from_iterable(one.again for one in detailed.functions)), index),
-            "jax": compiled.again(detailed.jax, index),
+            "torch": compiled.again(tuple(chain.from_iterable(one.again for one in detailed.functions)), report, index),
+            "jax": compiled.again(detailed.jax, report, index),
         },
         "breaks": compiled.breaks(detailed.functions, index),
         "scopes": _scopes(report),
@@ -93,7 +93,7 @@ def _head(of: Gathered) -> dict[str, Any]:
         "wall_s": run.wall_s,
         "prediction": prediction(report.predicted) if report.predicted is not None and gained else "",
         "since": f"everything before step {of.since_step} is left out" if of.since_step is not None else "",
-        "versions": [f"{name} {version}" for name, version in run.versions.items()],
+        "versions": [f"{name} {version}" for name, version in run.versions.items() if name != "xlaprof"],
         "events": plural(run.events, "event"),
     }
 

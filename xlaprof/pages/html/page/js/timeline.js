@@ -15,7 +15,7 @@ class Timeline {
   constructor() {
     this.rows = TIME.rows.map((told) => new Row(told));
     this.picked = null; // {row, hit}
-    this.picks = h('div', {class: 'picked', id: 'picked', role: 'status', 'aria-live': 'polite'}, h('p', {class: 'soft', text: 'Pick something on the timeline: a gap of the device says what is to blame.'}));
+    this.picks = h('div', {class: 'picked', id: 'picked', role: 'status', 'aria-live': 'polite'}, h('p', {class: 'soft', text: `Pick something on the timeline${TIME.rows.some((row) => row.of === 'gap') ? ': a gap of the device says what is to blame.' : '.'}`}));
     this.range = h('span', {class: 'range'});
     this.layOut();
     timePlot = new Plot({
@@ -32,7 +32,7 @@ class Timeline {
     const longest = gaps && gaps.start.length ? h('button', {type: 'button', text: 'Longest gap', onclick: () => this.longest()}) : null;
     const close = TIME.close_ups.length ? h('p', {class: 'links'}, 'Drawn in full: ', TIME.close_ups.map(([why, from, to], n) => [n ? ', ' : '', h('button', {type: 'button', class: 'link', text: why, onclick: () => timePlot.show(from / TIME.unit_ns, to / TIME.unit_ns)})])) : null;
     this.element = h('figure', null, h('div', {class: 'tools'}, timePlot.buttons(), longest, this.range), close, timePlot.element, legend([...used].sort()),
-      h('p', {class: 'keys', text: 'Wheel over the timeline, once it is clicked, zooms; drag moves; double click zooms in. Idle time of the device has the colour of its cause. The rows at the top: when each finding happened; a click leads to it.'}),
+      h('p', {class: 'keys', text: 'Wheel over the timeline, once it is clicked, zooms; drag moves; double click zooms in.' + (gaps ? ' Idle time of the device has the colour of its cause.' : '') + (this.found.length ? ' The rows at the top: when each finding happened; a click leads to it.' : '')}),
       this.picks, more('What is in view, as a table', () => this.table()));
     timePlot.listeners.push(() => this.tellRange());
     this.tellRange();
