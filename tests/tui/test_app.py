@@ -21,7 +21,7 @@ Looks = Callable[[LiveApp, str], None]
 Follow = Callable[..., LiveApp]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50), (40, 12)], ids=str)
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40), (200, 60), (40, 12)], ids=str)
 async def test_the_screen_at_many_sizes(
     story: Training, size: tuple[int, int], looks_like: Looks, follow: Follow
 ) -> None:

@@ -81,6 +81,7 @@ async def test_new_findings_are_lit_and_those_that_stopped_are_faint(story: Trai
         await news(app, pilot)
         table = app.query_one("#list", SortedTable)
         assert (len(table._lit), len(table._faint)) == (0, 0), "what was there at the begin is not new"
+        assert [row.last for _, row in table._rows] == [-1], "and when it happened last is not known"
         story.train_step(compile_ms=1200, shape="i64[5,128]", read=True)
         story.train(2, read=True)
         await news(app, pilot)

@@ -139,7 +139,7 @@ class Feed:
             course=self._history.course,
             recent=tuple(self._recent),
             cwd=self._header.cwd if self._header is not None else "",
-            last={id: step for id, (_, step) in self._grew.items()},
+            last={id: step for id, (_, step) in self._grew.items() if step >= 0},
             fresh=self._fresh,
         )
 
@@ -225,7 +225,8 @@ class Feed:
         self._fresh = frozenset(one.id for one in report.findings if one.id not in known) if following else frozenset()
         for one in report.findings:
             if one.count != self._grew.get(one.id, (0, 0))[0]:
-                self._grew[one.id] = one.count, report.activity.step
+                # of what the log held already it is not known when it happened last
+                self._grew[one.id] = one.count, report.activity.step if following else -1
 
     def _link(self) -> Link:
         if self._trouble:

@@ -96,7 +96,7 @@ def _pace(report: Report) -> list[tuple[str, str]]:
     if pace > 0:
         found.append((f"  {pace:.3g} steps/s", ""))
     idle = report.idle
-    if idle.window_s > 0:
+    if idle.busy_s > 0:  # else no device was seen
         share = idle.busy_s / idle.window_s
         found.append((f"  device {fit(bar(share, _BAR), _BAR)} {percent(share)} busy", "$text-success"))
     return found
