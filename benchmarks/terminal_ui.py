@@ -1,0 +1,103 @@
+"""How fast the terminal UI opens a long log; and with ``--pictures`` its pictures in docs/pictures/.
+
+    python benchmarks/terminal_ui.py
+    python benchmarks/terminal_ui.py --pictures
+
+The log is that of the training in the tests, a million events. The pictures show sample_traces/decoder.log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import resource
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+EVENTS = 1_000_000
+_SETTLES_S = 0.5
+#: picture -> width, height, keys
+PICTURES = {
+    "tui-step": (120, 40, ("g", "2", "1", "enter")),
+    "tui-timeline": (120, 40, ("6", *["down"] * 7)),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--pictures", action="store_true", help="draw the pictures of docs/live.md")
+    if parser.parse_args().pictures:
+        os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp()  # nobody's settings
+        for name, (width, height, keys) in PICTURES.items():
+            asyncio.run(draw(ROOT / "docs" / "pictures" / f"{name}.svg", width, height, keys))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        opening(write(Path(folder) / "run.log"))
+
+
+def write(path: Path) -> Path:
+    """A log of EVENTS events in which now and then a graph is compiled again."""
+    from tests.tui.training import Training
+
+    story = Training(path)
+    story.train_step(compile_ms=1500)
+    for step in range(EVENTS):
+        if len(story.events) >= EVENTS:
+            break
+        if step % 2000 == 1999:
+            story.train_step(compile_ms=900, shape=f"i64[{step % 97 + 1},128]")
+        story.train_step(read=step % 3 == 0)
+    story.end()
+    return path
+
+
+def opening(path: Path) -> None:
+    """Print the CPU time until the report, and until the history, are on the screen."""
+    from xlaprof.tui.feed import Feed
+
+    began = time.process_time()
+    with closing(Feed(str(path))) as feed:
+        feed.open()
+        while (now := feed.advance()).link == "catching up":
+            pass
+        report_s = time.process_time() - began
+        assert now.report is not None
+        steps = now.report.steps[0].count - 1
+        while sum(bar.count for bar in feed.advance().course.bars) < steps:
+            pass
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{path.stat().st_size / 2**20:.0f} MiB, {now.report.run.events:,} events")
+    print(f"report {report_s:.1f} s, history {time.process_time() - began:.1f} s of CPU, {memory:.0f} MiB")
+
+
+async def draw(path: Path, width: int, height: int, keys: tuple[str, ...]) -> None:
+    """A picture of the sample recording after ``keys``."""
+    from xlaprof.commands._looking import Whole, desk
+    from xlaprof.sources import files
+    from xlaprof.tui.app import LiveApp
+    from xlaprof.tui.feed import Feed
+
+    log = os.path.relpath(ROOT / "sample_traces" / "decoder.log")
+    with closing(Feed(log, tail=Whole(files.read(log)))) as feed:
+        feed.open()
+        app = LiveApp(feed.advance, every_s=None, desk=desk(feed))
+        async with app.run_test(size=(width, height)) as pilot:
+            while not await app.refresh_now():
+                pass
+            await pilot.pause(2 * _SETTLES_S)
+            for key in keys:
+                await pilot.press(key)
+                await pilot.pause(_SETTLES_S)  # what is read or painted in a thread
+            await pilot.pause()
+            path.write_text(app.export_screenshot(title="xlaprof tui"))
+    print(path, f"{path.stat().st_size / 1024:.0f} KiB")
+
+
+if __name__ == "__main__":
+    main()
