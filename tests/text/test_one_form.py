@@ -47,7 +47,7 @@ def test_a_part_of_a_step_has_one_name_and_one_duration(seconds: float) -> None:
     split = split_of(seconds)
     one = report()
     one = replace(one, steps=(replace(one.steps[0], count=2, split=split),))
-    printed, on_screen = words(page(one)), [words(str(row)) for row in TimePanel(id="time").lines(split, 80)]
+    printed, on_screen = words(page(one)), [words(str(row)) for row in TimePanel(id="time").lines(one.steps[0], 80)]
     in_json = {part["part"]: part["seconds"] for part in json.loads(text(to_json(one)))["steps"]["parts"]}
     for (name, _), row in zip(PARTS, on_screen, strict=False):
         assert row.startswith(name)
