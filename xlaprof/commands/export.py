@@ -1,4 +1,4 @@
-"""Write a recording in the format of another tool, for TensorBoard and XProf, or for a browser.
+"""Write a recording in the format of another tool: for TensorBoard and XProf, or a browser.
 
   xlaprof export run.log --to tensorboard -o logdir
   tensorboard --logdir logdir --host 127.0.0.1
