@@ -84,7 +84,7 @@ def compiled(
     start = perf_counter_ns()
     programs = _programs() if folder() is None else None
     if programs is None:
-        unkept = unkept or "the folder of programs is off"
+        unkept = unkept or "XLAPROF_CACHE_DIR is off"
     elif not unkept and not names.says_all(graph):
         unkept = "it holds a function over jax"
     name = ""
