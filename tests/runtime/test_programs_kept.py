@@ -313,10 +313,11 @@ def test_after_clearing_nothing_is_taken_from_the_folder(folder: folders.Program
     assert persistent._forgotten
 
 
-def test_a_bad_size_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("size", ["much", "nan", "inf"])
+def test_a_bad_size_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], size: str) -> None:
     monkeypatch.setenv("XLAPROF_CACHE_DIR", "/somewhere")
-    monkeypatch.setenv("XLAPROF_CACHE_MB", "much")
+    monkeypatch.setenv("XLAPROF_CACHE_MB", size)
     made = folders.from_environment()
     assert made is not None
     assert made.limit == 2_048_000_000
-    assert capsys.readouterr().err == "xlaprof: XLAPROF_CACHE_MB=much is no number of megabytes; 2048 is used\n"
+    assert capsys.readouterr().err == f"xlaprof: XLAPROF_CACHE_MB={size} is no number of megabytes; 2048 is used\n"

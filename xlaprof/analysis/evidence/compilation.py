@@ -6,6 +6,7 @@ import math
 from heapq import nlargest
 
 from xlaprof.analysis.fold.fold import Fold
+from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import CompileStat, ProgramStat
 
 PROGRAMS = 50  # listed one by one
@@ -35,21 +36,23 @@ def compilation(run: Fold) -> CompileStat:
         saved_s=bill.spared / 1e9,
         unkept=tuple(sorted(bill.unkept.items(), key=lambda why: (-why[1], why[0]))),
         once=sum(run.program_runs.get(record.program, 0) <= 1 for record in run.compiles),
-        programs=tuple(
-            ProgramStat(
-                program=record.program,
-                ops=record.ops,
-                inputs=record.inputs,
-                outputs=record.outputs,
-                trigger=record.trigger,
-                compile_s=record.dur / 1e9,
-                lower_s=record.lower / 1e9,
-                backend_s=record.backend / 1e9,
-                cached=record.cached,
-                runs=run.program_runs.get(record.program, 0),
-                busy_s=run.program_busy.get(record.program, 0) / 1e9,
-                place=run.names.place(record.stack),
-            )
-            for record in longest
-        ),
+        programs=tuple(program_stat(run, record) for record in longest),
+    )
+
+
+def program_stat(run: Fold, record: CompileRecord) -> ProgramStat:
+    """One compiled program of the run."""
+    return ProgramStat(
+        program=record.program,
+        ops=record.ops,
+        inputs=record.inputs,
+        outputs=record.outputs,
+        trigger=record.trigger,
+        compile_s=record.dur / 1e9,
+        lower_s=record.lower / 1e9,
+        backend_s=record.backend / 1e9,
+        cached=record.cached,
+        runs=run.program_runs.get(record.program, 0),
+        busy_s=run.program_busy.get(record.program, 0) / 1e9,
+        place=run.names.place(record.stack),
     )

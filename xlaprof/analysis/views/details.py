@@ -11,9 +11,10 @@ from heapq import nlargest
 
 import msgspec
 
+from xlaprof.analysis.evidence.compilation import program_stat
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.torch_compile import BreakTally, Part
-from xlaprof.analysis.model import Place
+from xlaprof.analysis.model import Place, ProgramStat
 from xlaprof.analysis.timeline.host import CAUSES
 from xlaprof.events import Change, Guard
 from xlaprof.text.quantities import plural, times
@@ -23,23 +24,11 @@ LINES = 500
 _DEEPEST = 40  # breaks behind one another
 
 
-class Graph(msgspec.Struct, frozen=True):
+class Graph(ProgramStat, frozen=True):
     """A compiled program, and how it parts from the closest one before it."""
 
-    program: int
-    ops: int
-    inputs: int
-    outputs: int
-    trigger: str
-    compile_s: float
-    lower_s: float
-    backend_s: float
-    cached: bool
-    runs: int
-    busy_s: float
     step: int  # in which it was compiled; -1: before the first
     at_s: float  # since the begin of the recording
-    place: Place  # the barrier or read that needed it
     against: int = 0  # the program it was compared with; 0: none
     common: int = 0  # operations recorded in common before they part
     what: str = ""  # "shape" | "scalar" | ...: in what they differ
@@ -132,22 +121,8 @@ def details(run: Fold) -> Details:
 def _graphs(run: Fold) -> Iterator[Graph]:
     begin = run.begin or 0
     for record in run.compiles[:GRAPHS]:
-        graph = Graph(
-            program=record.program,
-            ops=record.ops,
-            inputs=record.inputs,
-            outputs=record.outputs,
-            trigger=record.trigger,
-            compile_s=record.dur / 1e9,
-            lower_s=record.lower / 1e9,
-            backend_s=record.backend / 1e9,
-            cached=record.cached,
-            runs=run.program_runs.get(record.program, 0),
-            busy_s=run.program_busy.get(record.program, 0) / 1e9,
-            step=record.step,
-            at_s=(record.t - begin) / 1e9,
-            place=run.names.place(record.stack),
-        )
+        stat = msgspec.structs.asdict(program_stat(run, record))
+        graph = Graph(**stat, step=record.step, at_s=(record.t - begin) / 1e9)
         yield _parted(graph, record.change, run) if record.change is not None else graph
 
 

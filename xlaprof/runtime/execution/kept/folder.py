@@ -100,12 +100,6 @@ class ProgramFolder:
         self._make_room(len(body))
         return ""
 
-    def clear(self) -> None:
-        """Remove all programs from the folder; other files stay."""
-        for file, _ in self._files():
-            with contextlib.suppress(OSError):
-                file.unlink(missing_ok=True)
-
     def _may_be_used(self, *, make: bool) -> bool:
         """Is the folder there, and this user's alone? Loading a program runs what it holds."""
         if self._usable is None:
@@ -180,7 +174,7 @@ def from_environment() -> ProgramFolder | None:
     size = os.environ.get("XLAPROF_CACHE_MB", "2048")
     try:
         limit = int(float(size) * 1e6)
-    except ValueError:
+    except (ValueError, OverflowError):  # "much", "nan", "inf"
         print(f"xlaprof: XLAPROF_CACHE_MB={size} is no number of megabytes; 2048 is used", file=sys.stderr)
         limit = 2_048_000_000
     return ProgramFolder(path, limit)

@@ -82,15 +82,13 @@ def compiled(
     ``unkept`` says why it cannot be kept in the user's folder. Called in jax's 64-bit mode, as ``lower`` is.
     """
     start = perf_counter_ns()
-    programs = _programs() if folder() is None else None
-    if programs is None:
-        unkept = unkept or "XLAPROF_CACHE_DIR is off"
-    elif not unkept and not names.says_all(graph):
-        unkept = "it holds a function over jax"
-    name = ""
-    if programs is not None and not unkept:
+    by_jax = folder() is not None
+    programs = None if by_jax or unkept else _programs()
+    if programs is not None and not names.says_all(graph):
+        programs, unkept = None, "it holds a function over jax"
+    if programs is not None:
         name = names.name_of(graph, kind, device, donated, options)
-        found = programs.get(name, device) if not _forgotten else None
+        found = None if _forgotten else programs.get(name, device)
         if found is not None:
             took = perf_counter_ns() - start
             return found.compiled, Timing(0, took, True, max(found.took - took, 0), True)
@@ -100,12 +98,13 @@ def compiled(
     before = _hits
     program = lowered.compile(options)
     end = perf_counter_ns()
-    by_jax = folder() is not None
     if by_jax:
         metrics.count("PersistentCacheHit" if _hits > before else "PersistentCacheMiss")
         unkept = ""
-    elif programs is not None and name:
+    elif programs is not None:
         unkept = programs.put(name, program, end - start)
+    else:
+        unkept = unkept or "XLAPROF_CACHE_DIR is off"
     return program, Timing(lowered_at - start, end - lowered_at, _hits > before, 0, not unkept, unkept)
 
 
