@@ -80,7 +80,8 @@ def test_a_value_that_is_there_already_is_read_without_a_wait_and_a_second_time_
 
     def program() -> None:
         y = small(x)
-        time.sleep(0.05)
+        while not y.is_ready():
+            pass
         np.array(y._value)
 
     [read] = record(tmp_path / "run.log", program).of(TransferFromDevice)
