@@ -154,9 +154,10 @@ def somebody() -> Iterator[Somebody]:
 
 
 def sampler() -> tuple[StackSampler, Log, Clock]:
+    """Its clock and its processor times are the test's, not what this process really needed between two looks."""
     log, clock = Log(), Clock()
     any_log: Any = log
-    return StackSampler(any_log, clock), log, clock
+    return StackSampler(any_log, clock, CpuTimes), log, clock
 
 
 def target(somebody: Somebody, since: int = 0) -> Target:

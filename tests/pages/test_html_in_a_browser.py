@@ -248,9 +248,11 @@ def test_a_phone_needs_no_scrolling_sideways(browser: Any, file: Path) -> None:
 def test_every_chart_has_its_figures_as_a_table(browser: Any, file: Path) -> None:
     with opened(browser, file) as page:
         page.get_by_text("The figures of this chart as a table").click()
+        until(page, "document.querySelector('#steps details[open] table')")
         rows = page.get_by_role("table", name="Time of steps by cause").get_by_role("row")
         assert rows.count() == 31, "a heading and 30 steps"
         page.get_by_text("What is in view, as a table").click()
+        until(page, "document.querySelector('#timeline details[open] table')")
         assert page.locator("#timeline table").get_by_role("row").count() > 20
         unnamed = page.evaluate(
             "[...document.querySelectorAll('button, a, input, select, canvas')].filter((one) =>"

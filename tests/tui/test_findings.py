@@ -12,6 +12,7 @@ import pytest
 
 from xlaprof import cli
 from xlaprof.tui.app import LiveApp
+from xlaprof.tui.panels import findings
 from xlaprof.tui.widgets.table import SortedTable
 
 from .conftest import news, screen, tell_of_two_defects
@@ -73,7 +74,10 @@ async def test_a_finding_is_explained_as_the_verb_explains_it(
         assert told in shown
 
 
-async def test_new_findings_are_lit_and_those_that_stopped_are_faint(story: Training, follow: Follow) -> None:
+async def test_new_findings_are_lit_and_those_that_stopped_are_faint(
+    story: Training, follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "FLASH_S", 3600)  # the test says when
     story.train_step(compile_ms=1500)
     story.train(14, read=True)
     app = follow(story)
@@ -88,7 +92,8 @@ async def test_new_findings_are_lit_and_those_that_stopped_are_faint(story: Trai
         assert [row.finding.kind for key, row in table._rows if key in table._lit] == ["recompile"]
         story.train(200)
         shown = await news(app, pilot)
-        assert len(table._faint) == 2, "nothing is read any more, and nothing compiled"
+        table.dim()
+        assert (len(table._lit), len(table._faint)) == (0, 2), "nothing is read any more, and nothing compiled"
         assert re.search(r"● transfer .* 17 ", shown), "the step of the last read"
 
 

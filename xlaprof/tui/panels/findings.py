@@ -9,6 +9,7 @@ import msgspec
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.highlight import highlight
+from textual.timer import Timer
 from textual.widget import Widget
 
 from xlaprof.analysis.model import CONFIDENCES, SEVERITIES, Finding
@@ -163,6 +164,7 @@ class FindingsPanel(Vertical, Region):
 
     _listed = True  # the table was on the screen
     _explained = ""  # id of the finding whose detail is on the screen
+    _flash: Timer | None = None  # until the new ones are as the others
 
     def compose(self) -> ComposeResult:
         yield SortedTable(_columns(), id="list", given="report")
@@ -186,7 +188,9 @@ class FindingsPanel(Vertical, Region):
         hidden = f", {table.shown:,} of them shown" if table.shown < len(named) else ""
         table.border_title = heading("Findings", f"{len(named):,}{hidden}, {order}")
         if lit:
-            self.set_timer(FLASH_S, lambda: table.show(named, faint))
+            if self._flash is not None:
+                self._flash.stop()
+            self._flash = self.set_timer(FLASH_S, table.dim)  # whatever it shows by then
         if report.clean:
             costly = tuple(one.text for one in report.accounts if one.costly and report.run.finished)
             said = without_findings(report) if report.run.finished or not report.observed else "Nothing so far."

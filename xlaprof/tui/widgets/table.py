@@ -70,6 +70,11 @@ class SortedTable(DataTable[Text], Generic[Row]):
         self._rows, self._faint, self._lit = list(rows), faint, lit
         self._fill()
 
+    def dim(self) -> None:
+        """No row is new any more."""
+        self._lit = frozenset()
+        self._fill()
+
     @property
     def row(self) -> Row | None:
         """The one under the cursor."""
