@@ -5,8 +5,8 @@
   xlaprof export run.log --to html -o report.html
 
 tensorboard  a profile for XProf's Profile tab (executions, steps, host scopes and activities with their lines, idle
-             gaps) and a curve for each figure of a step. It is a new run in the log directory, named after the log and
-             the time at which the recording began.
+             gaps with their blame), a curve for each figure of a step, and the findings as text. It is a new run in the
+             log directory, named after the log and the time at which the recording began.
 html         the page of xlaprof report --html: one file for a browser, which loads nothing.
 """
 

@@ -15,9 +15,11 @@ begins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
+from xlaprof import events as ev
+from xlaprof.export.blame import Blame
 from xlaprof.export.links import STEP, flow_in
 from xlaprof.export.names import Names
 from xlaprof.export.steps import AveragedSteps
@@ -25,11 +27,30 @@ from xlaprof.export.timeline import Execution
 from xlaprof.export.xplane import Plane, Stats, Value
 from xlaprof.text.quantities import plural
 
+_GPUS = frozenset({"cuda", "rocm", "gpu"})
+
 #: The program id of what is not one program: 0 means none to XProf.
 _UNKNOWN = 2**31 - 1
 
-#: start of an idle gap -> its cause, and the line of code where known
-Causes = Mapping[int, tuple[str, str]]
+
+def device_type(device: ev.Device | None) -> str:
+    """What XProf calls the device. It says "TPU Duty Cycle", FLOPS and HBM of each that is not said to be a GPU."""
+    kind = (device.kind or device.platform) if device is not None else "device"
+    if device is not None and device.platform == "tpu":
+        return kind
+    return f"{kind} (GPU)" if device is not None and device.platform in _GPUS else f"{kind} (shown as a GPU is)"
+
+
+def shown_as(device: ev.Device | None) -> str:
+    """A sentence about the words in which XProf speaks of the device."""
+    if device is not None and device.platform == "tpu":
+        return "A recording has no counters of the hardware: utilization of FLOPS, HBM and matrix units is not known."
+    kind = (device.kind or device.platform) if device is not None else "unknown"
+    return (
+        f"The device is {kind}. XProf counts steps and idle time only of what is called a TPU: here TensorCore means "
+        "the device, input the idle time in which the next batch was on its way, idle all other idle time (compiling "
+        "is among it), and precisions are not known."
+    )
 
 
 class DeviceLanes:
@@ -76,13 +97,20 @@ class DeviceLanes:
         return self.plane.name(name, stats=stats, key=("op", name))
 
 
-def gaps_plane(id: int, device: int, executions: Sequence[Execution], causes: Causes) -> Plane:
+def gaps_plane(id: int, device: int, executions: Sequence[Execution], blame: Blame, names: Names) -> Plane:
     """The idle gaps of a device, named after their causes, on a plane that XProf draws and does not count."""
     plane = Plane(id, f"/device:CUSTOM:idle gaps of device {device}")
     line = plane.line(1, "idle")
-    for e, following in pairwise(executions):
-        if e.until < following.start:
-            blame, where = causes.get(e.until, ("", ""))
-            name = plane.name(f"idle: {blame}" if blame else "idle")
-            line.add(name, e.until, following.start - e.until, {"line": where} if where else None)
+    for e, following in pairwise((*executions, None)):
+        if e is not None and e.end < e.until:
+            stats: dict[str, Value] = {"summed": "divided among the causes as the gaps of other steps are"}
+            line.add(plane.name("idle: in a step recorded as sums"), e.end, e.until - e.end, stats)
+        if e is None or following is None or e.until >= following.start:
+            continue
+        parts, place = blame.gap(e.until, following.start)
+        stats = {f"ms of {cause}": ns / 1e6 for cause, ns in parts}
+        shown = names.show(place)
+        stats |= {name: text for name, text in (("line", shown.where), ("code", shown.code)) if text}
+        name = plane.name(f"idle: {parts[0][0] if parts else 'what the host did is not known'}")
+        line.add(name, e.until, following.start - e.until, stats)
     return plane

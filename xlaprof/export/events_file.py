@@ -18,27 +18,35 @@ def require() -> None:
         raise UserError('the export to TensorBoard needs tensorboard: pip install "xlaprof[tensorboard]"')
 
 
-def write(path: Path, points: Iterable[Point], unix_ns: Callable[[int], int]) -> int:
+def write(
+    path: Path,
+    points: Iterable[Point],
+    pages: Iterable[tuple[str, str]],
+    unix_ns: Callable[[int], int],
+    begun: int,
+    ended: int,
+) -> int:
     """Write ``points`` to the new event file ``path``; how many there were.
 
-    ``unix_ns`` turns a moment of a point into the wall time that TensorBoard shows.
+    ``pages``: tags and Markdown for the Text tab, of a run that ended at ``ended``. ``unix_ns`` turns a moment into the
+    wall time that TensorBoard shows.
     """
     # Imported when needed: it takes a quarter of a second.
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.text.summary_v2 import text_pb
     from tensorboard.summary.writer.record_writer import RecordWriter
 
     count = 0
     with open(path, "xb", opener=private) as file:
         writer = RecordWriter(file)
-        first = True
+        writer.write(Event(wall_time=unix_ns(begun) / 1e9, file_version="brain.Event:2").SerializeToString())
         for (step, t), together in groupby(points, key=lambda p: (p.step, p.t)):
-            if first:
-                writer.write(Event(wall_time=unix_ns(t) / 1e9, file_version="brain.Event:2").SerializeToString())
-                first = False
             values = [Summary.Value(tag=p.tag, simple_value=p.value) for p in together]
             count += len(values)
             event = Event(wall_time=unix_ns(t) / 1e9, step=step, summary=Summary(value=values))
             writer.write(event.SerializeToString())
+        for tag, page in pages:
+            writer.write(Event(wall_time=unix_ns(ended) / 1e9, summary=text_pb(tag, page)).SerializeToString())
         writer.flush()
     return count

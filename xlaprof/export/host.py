@@ -1,12 +1,14 @@
 """The host in a profile: one lane per thread with steps, scopes and activities, each with its line of code.
 
 Holes (no operation was recorded between two known lines) may cross the borders of scopes, which one lane cannot draw:
-they have a lane of their own beside that of their thread.
+they have a lane of their own beside that of their thread. Input has one, too. There XProf looks for the names that
+TensorFlow gives to the wait for a batch, to the copy of it to the device, and to the work of making it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -15,11 +17,15 @@ from xlaprof import events as ev
 from xlaprof.analysis.diagnosis import cause
 from xlaprof.export.links import STEP, flow_out
 from xlaprof.export.names import Names
+from xlaprof.export.steps import borders, cut
 from xlaprof.export.timeline import StepSpan, plain
 from xlaprof.export.xplane import Line, Plane, Value
 
 #: XProf takes the plane of this name for the host.
 HOST_PLANE = "/host:CPU"
+
+#: XProf shows a figure below 0 as "unknown", and a missing one as 0.0%.
+UNKNOWN_UTILIZATION = {"matrix_unit_utilization_percent": -1.0, "hbm_utilization_percent": -1.0}
 
 _PLACED = ("t", "dur", "tid")  # fields that say where an event is drawn
 
@@ -31,6 +37,7 @@ class HostLanes:
         self._plane = plane
         self._names = names
         self._lanes: dict[tuple[int, bool], Line] = {}
+        self._last: list[Line] = []  # after those of the threads
         self._draw_kind: dict[type, Callable[[Any], None]] = {
             ev.Scope: self._scope,
             ev.Compile: self._compile,
@@ -104,12 +111,31 @@ class HostLanes:
                 name = step.name
             self._lane(step.tid).add(self._plane.name(name), step.start, step.end - step.start, stats)
 
+    def input(self, stretches: Iterable[tuple[int, int, str, bool]], main: Sequence[StepSpan]) -> None:
+        """Draw idle time in which input was on its way: start, end, cause, and whether it was the copy itself."""
+        lane, at = self._plane.line(0, "input: what the idle device waited for"), borders(main)
+        starts = [step.start for step in main]
+        self._last.append(lane)
+        for start, end, what, copying in stretches:
+            shown = f"input: {what}"
+            # the wait is counted to the step, and the work within it to what it was
+            wait = self._plane.name("MemcpyHToD", shown) if copying else self._plane.name("IteratorGetNext", "input")
+            work = self._plane.name(f"Iterator::{what}", shown)
+            for begin, stop in cut(at, start, end):
+                nth = bisect_right(starts, begin) - 1
+                inside = nth >= 0 and stop <= main[nth].end
+                lane.add(wait, begin, stop - begin, {"_ct": STEP, "_c": main[nth].start} if inside else None)
+                if not copying:
+                    lane.add(work, begin, stop - begin)
+
     def finish(self) -> None:
         """Name and order the lanes: a log may name a thread after it was first seen."""
         for lane_id, ((tid, beside), lane) in enumerate(sorted(self._lanes.items(), key=lambda item: item[0]), 1):
             lane.id = lane_id
             thread = self._names.thread(tid) if tid else "steps (from barrier to barrier)"
             lane.name = f"{thread}: between operations" if beside else thread
+        for lane_id, lane in enumerate(self._last, len(self._lanes) + 1):
+            lane.id = lane_id
 
     def _draw(self, e: Any, name: str, stack: int, stats: dict[str, Value], beside: bool = False) -> None:
         if stack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -35,14 +36,21 @@ class Point(msgspec.Struct, frozen=True):
     value: float
 
 
-def points(timeline: Timeline, steps: Sequence[StepSpan], devices: Sequence[Sequence[Execution]]) -> Iterator[Point]:
+def points(
+    timeline: Timeline,
+    steps: Sequence[StepSpan],
+    devices: Sequence[Sequence[Execution]],
+    input: Sequence[tuple[int, int]] = (),
+) -> Iterator[Point]:
     """Every curve of a run, step by step. Tags are ``<step name>/<curve>``; times in seconds, idle as a ratio.
 
     ``devices``: the executions of each device, sorted; idle is the mean of the devices. A step counts what began in it.
+    ``input``: stretches in which input was on its way while the device was idle, disjoint and sorted.
     What never happened in the run has no curve. Names of over 120 characters are cut, and numbered in their order.
     """
     cut: dict[str, str] = {}
-    busy = [_Busy(executions) for executions in devices]
+    busy = [_Within([(e.start, e.end) for e in executions]) for executions in devices]
+    awaited = _Within(input) if input else None
     sums = {kind: _Sums(series) for kind, series in timeline.series.items()}
     last: dict[str, int] = {}
     passed: list[tuple[int, int]] = []  # (end, number) of the steps
@@ -52,7 +60,7 @@ def points(timeline: Timeline, steps: Sequence[StepSpan], devices: Sequence[Sequ
         number = step.num if following <= step.num < 2**62 else following
         last[step.name] = number
         passed.append((step.end, number))
-        for curve, value in _of_step(step, sums, busy).items():
+        for curve, value in _of_step(step, sums, busy, awaited).items():
             yield Point(f"{_short(step.name, cut)}/{curve}", number, step.end, value)
     passed.sort()
     for event in timeline.counters:
@@ -64,11 +72,15 @@ def points(timeline: Timeline, steps: Sequence[StepSpan], devices: Sequence[Sequ
             yield Point(f"counters/{_short(name, cut)}_s", number, event.t, _float(seconds))
 
 
-def _of_step(step: StepSpan, sums: Mapping[str, _Sums], busy: Sequence[_Busy]) -> dict[str, float]:
+def _of_step(
+    step: StepSpan, sums: Mapping[str, _Sums], busy: Sequence[_Within], awaited: _Within | None
+) -> dict[str, float]:
     length = step.end - step.start
     values = {"step_time_s": length / 1e9}
     if length and busy:
         values["device_idle_ratio"] = 1 - sum(b.within(step.start, step.end) for b in busy) / (length * len(busy))
+    if awaited is not None:
+        values["idle_waiting_for_input_s"] = awaited.within(step.start, step.end) / 1e9
     for kind, series in sums.items():
         seconds, count = _CURVES[kind]
         n, total = series.between(step.start, step.end)
@@ -88,20 +100,17 @@ def _float(value: float) -> float:
     return max(-_FLOAT32, min(value, _FLOAT32))
 
 
-class _Busy:
-    """The busy time of one device within any stretch."""
+class _Within:
+    """How much of any stretch lies in others, which are sorted and disjoint."""
 
-    def __init__(self, executions: Sequence[Execution]) -> None:
-        self._executions = executions
-        self._starts = [e.start for e in executions]
+    def __init__(self, stretches: Sequence[tuple[int, int]]) -> None:
+        self._starts = array("q", (start for start, _ in stretches))
+        self._ends = array("q", (end for _, end in stretches))
 
     def within(self, start: int, end: int) -> int:
         """Nanoseconds in ``[start, end)``."""
-        total = 0
-        for i in range(max(bisect_right(self._starts, start) - 1, 0), bisect_left(self._starts, end)):
-            e = self._executions[i]
-            total += max(min(e.end, end) - max(e.start, start), 0)
-        return total
+        first, past = max(bisect_right(self._starts, start) - 1, 0), bisect_left(self._starts, end)
+        return sum(max(min(self._ends[i], end) - max(self._starts[i], start), 0) for i in range(first, past))
 
 
 class _Sums:

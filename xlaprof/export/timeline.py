@@ -7,6 +7,7 @@ million events stays far below a gigabyte.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -73,6 +74,26 @@ class Series:
         return zip(self.t, self.dur, self.n, strict=True)
 
 
+class Uploads:
+    """When which thread copied to the device, and at which stack. Shared by all copies of a run."""
+
+    def __init__(self) -> None:
+        self.t = array("q")
+        self.stack = array("q")
+        self.tid = array("q")
+
+    def add(self, t: int, stack: int, tid: int) -> None:
+        self.t.append(t)
+        self.stack.append(stack)
+        self.tid.append(tid)
+
+    def within(self, begin: int, stop: int, tid: int) -> Iterator[tuple[int, int]]:
+        """(moment, stack) of those of a thread that began in ``[begin, stop]``."""
+        for nth in range(bisect_left(self.t, begin), bisect_right(self.t, stop)):
+            if self.tid[nth] == tid:
+                yield self.t[nth], self.stack[nth]
+
+
 class Timeline:
     """A fold over the events of one recording."""
 
@@ -86,6 +107,7 @@ class Timeline:
         self.counters: list[ev.Counters] = []
         #: by kind of activity; "transfer wait" is the part of "transfer from device" in which the host waits
         self.series: dict[str, Series] = defaultdict(Series)
+        self.uploads = Uploads()
         self.dropped = 0
         self.others = 0  # further recordings in the same log
         self.implausible = 0  # events left out for their time
@@ -109,7 +131,7 @@ class Timeline:
             ev.Barrier: lambda e: add["tracing"].add(e.t, e.tracing),
             ev.Compile: lambda e: add["compile"].add(e.t, e.dur),
             ev.TransferFromDevice: self._read,
-            ev.TransferToDevice: lambda e: add["transfer to device"].add(e.t, e.dur),
+            ev.TransferToDevice: self._upload,
             ev.Fallback: lambda e: add["fallback"].add(e.t, e.dur),
             ev.Gc: lambda e: add["gc"].add(e.t, e.dur),
             ev.DataWait: lambda e: add["data wait"].add(e.t, e.dur),
@@ -178,6 +200,10 @@ class Timeline:
     def _read(self, event: ev.TransferFromDevice) -> None:
         self.series["transfer from device"].add(event.t, event.dur)
         self.series["transfer wait"].add(event.t, event.wait)
+
+    def _upload(self, event: ev.TransferToDevice) -> None:
+        self.series["transfer to device"].add(event.t, event.dur)
+        self.uploads.add(event.t, event.stack, event.tid)
 
     def _digest(self, event: ev.StepDigest) -> None:
         """A step recorded as sums: they become series at its start, so that scalars count them."""

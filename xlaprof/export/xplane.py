@@ -135,7 +135,7 @@ class Plane:
         if found is None:
             found = self._name_ids[key] = len(self._name_ids) + 1
             entry = self._proto.event_metadata.add(key=found)
-            entry.value.id, entry.value.name, entry.value.display_name = found, _utf8(name), display
+            entry.value.id, entry.value.name, entry.value.display_name = found, _utf8(name), _utf8(display)
             if stats:
                 self._fill(entry.value.stats, stats)
         return found
@@ -172,9 +172,12 @@ class Plane:
                 stat.int64_value = value
 
 
-def write_space(file: BinaryIO, planes: Iterable[Plane], host: str, base_ns: int) -> None:
-    """Write ``planes`` of ``host`` to ``file`` as one serialized ``XSpace``, events relative to moment ``base_ns``."""
-    file.write(XSpace(hostnames=[host]).SerializeToString())
+def write_space(file: BinaryIO, planes: Iterable[Plane], host: str, base_ns: int, warnings: Iterable[str] = ()) -> None:
+    """Write ``planes`` of ``host`` to ``file`` as one serialized ``XSpace``, events relative to moment ``base_ns``.
+
+    XProf shows ``warnings`` at the top of its overview.
+    """
+    file.write(XSpace(hostnames=[host], warnings=map(_utf8, warnings)).SerializeToString())
     for plane in planes:
         pieces = list(plane.encode(base_ns))
         file.write(_key(1, sum(map(len, pieces))))

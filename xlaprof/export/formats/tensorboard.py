@@ -1,4 +1,4 @@
-"""A TensorBoard log directory: a profile for XProf's Profile tab, and a curve per figure of a step.
+"""A TensorBoard log directory: a profile for XProf's Profile tab, a curve per figure of a step, the findings as text.
 
 Needs ``tensorboard`` to write the curves; showing the profile also needs ``xprof``. Both come with the extra
 ``xlaprof[tensorboard]``.
@@ -11,7 +11,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -19,9 +19,10 @@ from pathlib import Path
 from xlaprof.analysis.run import Run
 from xlaprof.errors import UserError
 from xlaprof.events import Event, Header
-from xlaprof.export import events_file, scalars
-from xlaprof.export.device import Causes, DeviceLanes, gaps_plane
-from xlaprof.export.host import HOST_PLANE, HostLanes
+from xlaprof.export import events_file, scalars, told
+from xlaprof.export.blame import Blame, BlamedGaps
+from xlaprof.export.device import DeviceLanes, device_type, gaps_plane, shown_as
+from xlaprof.export.host import HOST_PLANE, UNKNOWN_UTILIZATION, HostLanes
 from xlaprof.export.steps import AveragedSteps, main_steps
 from xlaprof.export.timeline import Execution, StepSpan, Timeline
 from xlaprof.export.written import Job, Written
@@ -47,30 +48,37 @@ def export(job: Job) -> Written:
             raise UserError(f"{final} already exists, will not overwrite without --force")
 
     timeline = Timeline()
-    host = Plane(_HOST, HOST_PLANE)
+    host = Plane(_HOST, HOST_PLANE, UNKNOWN_UTILIZATION)
     lanes = HostLanes(host, timeline.names)
-    analysis = Run()
+    analysis = Run(long=True)
     analysis.inferred = []
-    for event in events if first is None else chain([first], events):
-        if timeline.feed(event):
-            lanes.feed(event)
-            analysis.feed(event)
+    analysis.window.idle = BlamedGaps(uploads=timeline.uploads, of=analysis)
+    analysis.feed_all(_drawn(events if first is None else chain([first], events), timeline, lanes))
     if timeline.last - timeline.base >= LONGEST_NS:
         raise UserError(f"{job.source} spans {(timeline.last - timeline.base) / 86400e9:.0f} days: XPlane ends at 106")
+    report = analysis.report(str(job.source))
+    settled = analysis.settled()
+    assert isinstance(settled.window.idle, BlamedGaps)
+    blame = Blame(settled, settled.window.idle)
     steps = timeline.steps(analysis.inferred)
     main = main_steps(steps)
     lanes.steps(steps, main)
-    lanes.finish()
     devices = {number: timeline.executions(number) for number in timeline.devices()}
-    planes = [host, *_devices(timeline, main, devices, _causes(analysis, timeline)), _environment(timeline)]
+    input = list(blame.inputs(e for e in devices.get(0, ()) if e.summed))
+    lanes.input(input, main)
+    lanes.finish()
+    planes = [host, *_devices(timeline, main, devices, blame), _environment(timeline)]
+    notes = _notes(timeline, steps=len(steps), devices=len(devices))
 
     name = re.sub(r"[^\w.-]", "_", timeline.header.host[:_LONGEST_NAME] if timeline.header else "") or "host"
     with _new_folders(job.out, finals, job.force) as (profile, curves):
         with open(profile / f"{name}.xplane.pb", "xb", opener=private) as file:
-            write_space(file, planes, name, base_ns=timeline.base)
-        points = scalars.points(timeline, steps, list(devices.values()))
+            said = told.lines(report, shown_as(timeline.device), notes)
+            write_space(file, planes, name, base_ns=timeline.base, warnings=said)
+        points = scalars.points(timeline, steps, list(devices.values()), [one[:2] for one in input])
         curve_file = curves / f"events.out.tfevents.{started_s or 0}.{name}"
-        drawn = events_file.write(curve_file, points, timeline.unix_ns)
+        span = (timeline.base, max(timeline.last, timeline.base))
+        drawn = events_file.write(curve_file, points, told.pages(report), timeline.unix_ns, *span)
     files = (finals[0] / f"{name}.xplane.pb", finals[1] / curve_file.name)
     return Written(
         format="tensorboard",
@@ -80,33 +88,29 @@ def export(job: Job) -> Written:
         steps=len(steps),
         executions=sum(map(len, devices.values())),
         hint=f"tensorboard --logdir {shlex.quote(str(job.out))} --host 127.0.0.1",
-        notes=_notes(timeline, steps=len(steps), devices=len(devices), points=drawn),
+        notes=notes if drawn else (*notes, "the log has nothing to draw curves of"),
     )
 
 
+def _drawn(events: Iterable[Event], timeline: Timeline, lanes: HostLanes) -> Iterator[Event]:
+    """``events`` but those that are left out, drawn on their way."""
+    for event in events:
+        if timeline.feed(event):
+            lanes.feed(event)
+            yield event
+
+
 def _devices(
-    timeline: Timeline,
-    main: list[StepSpan],
-    devices: dict[int, list[Execution]],
-    causes: Causes,
+    timeline: Timeline, main: list[StepSpan], devices: dict[int, list[Execution]], blame: Blame
 ) -> Iterator[Plane]:
-    kind = timeline.device.kind or timeline.device.platform if timeline.device else "device"
+    kind = device_type(timeline.device)
     for i, (number, executions) in enumerate(devices.items()):
         steps = AveragedSteps(main, executions)
         lanes = DeviceLanes(_FIRST_DEVICE + 2 * i, number, kind, steps, timeline.names)
         for execution in executions:
             lanes.draw(execution)
         yield lanes.plane
-        yield gaps_plane(_FIRST_DEVICE + 2 * i + 1, number, executions, causes)
-
-
-def _causes(analysis: Run, timeline: Timeline) -> Causes:
-    """The cause and its line of each of the longest gaps, by the moment at which it begins."""
-    begin = analysis.begin or 0
-    return {
-        begin + round(gap.start_s * 1e9): (gap.blame[0][0] if gap.blame else "", timeline.names.show(gap.place).where)
-        for gap in analysis.report().idle.gaps
-    }
+        yield gaps_plane(_FIRST_DEVICE + 2 * i + 1, number, executions, blame, timeline.names)
 
 
 def _environment(timeline: Timeline) -> Plane:
@@ -116,14 +120,13 @@ def _environment(timeline: Timeline) -> Plane:
     return Plane(_ENVIRONMENT, "Task Environment", {"profile_start_time": start, "profile_stop_time": stop})
 
 
-def _notes(timeline: Timeline, steps: int, devices: int, points: int) -> tuple[str, ...]:
+def _notes(timeline: Timeline, steps: int, devices: int) -> tuple[str, ...]:
     notes = (
         (timeline.others, "the log holds more than one recording: only the first was exported"),
         (timeline.implausible, f"{plural(timeline.implausible, 'event')} left out: impossible times"),
         (timeline.dropped, f"{plural(timeline.dropped, 'event')} missing: the recording dropped them"),
         (not devices, "the log has no execution on a device: XProf has no idle time to show"),
         (not steps, "the log has no steps: use xlaprof.StepTrace, or a barrier per step"),
-        (not points, "the log has nothing to draw curves of"),
     )
     return tuple(note for holds, note in notes if holds)
 
