@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from xlaprof.analysis.uses import Read, Use, read_of
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.names import NOWHERE
+from xlaprof.analysis.places import named
+from xlaprof.analysis.uses import PICKS, Read, Use, read_of
 from xlaprof.vocabulary import STANDARD, Vocabulary, fill
 
 SCALAR = "aten::_local_scalar_dense"
@@ -31,6 +34,7 @@ class ReadAdvice(NamedTuple):
     advice: str
     remedy: str  # code
     is_when: bool = False  # the advice says when to read, not how to do without
+    option: str = ""  # one setting that ends all such reads
 
 
 class _Way(NamedTuple):
@@ -40,6 +44,7 @@ class _Way(NamedTuple):
     purpose: str = ""
     remedy: str = ""
     name: str = ""  # where neither function nor line say it well
+    option: str = ""  # one setting that ends all such reads
 
 
 _DISTRIBUTIONS = (
@@ -82,6 +87,7 @@ _FUNCTIONS = {
         "Pass validate_args=False: a distribution checks its arguments on the host each time it is made",
         "to check its arguments",
         "torch.distributions.Distribution.set_default_validate_args(False)",
+        option="validate_args",
     ),
     r"linalg|cholesky|lobpcg": _Way(
         "Call the variant that leaves the check to you (torch.linalg.inv_ex, cholesky_ex, solve_ex)",
@@ -125,8 +131,8 @@ _USES = {
         "to decide whether to go on",
     ),
     Use.DECIDES: _Way(
-        "Decide on the device ({words.arrays}.where, a mask), for the whole tensor at once; a test that only stops or "
-        "reports may look {often}",
+        "Decide on the device ({words.arrays}.where, a mask{picks}), for the whole tensor at once; a test that only "
+        "stops or reports may look {often}",
         "to decide",
         "chosen = {words.arrays}.where(condition, one, other)  # decided on the device",
     ),
@@ -160,6 +166,12 @@ _USES = {
     Use.OTHER: _KEEP._replace(advice=_KEEP.advice + "; what is computed with it, compute on the device"),
 }
 
+_TURNS_TOO = _Way(
+    "Run the most turns that the loop at {loop} can take, and choose on the device within ({words.arrays}.where), so "
+    "that a turn which is not needed changes nothing: how many turns there are hangs on the value as well, and with "
+    "the choice alone on the device the loop itself would read",
+    "to decide",
+)
 _LEVELS = frozenset({"debug", "info"})
 _FINITE = frozenset({"isnan", "isinf", "isfinite"})
 _SEARCHES = frozenset({"nonzero", "argwhere"})
@@ -177,17 +189,21 @@ _SPECIAL = {
 }
 
 
-def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = STANDARD) -> ReadAdvice:
+def advise_read(
+    op: str, via: str, code: str, every: int, words: Vocabulary = STANDARD, turns: Place = NOWHERE
+) -> ReadAdvice:
     """Advice on the line ``code`` that reads by ``op`` through ``via``.
 
     ``every``: steps between the reads advised; :data:`ONCE`: they lie in a loop between the steps; :data:`LATER`: they
-    come seldom already.
+    come seldom already. ``turns``: the head of a loop whose turns within the step such a value decides on.
     """
     scalar = op in SCALARS
     read = read_of(code, scalar=scalar)
     via = "" if read.written and via.rpartition(".")[2] not in _SPECIAL else via
     name = _named(via) or read.name or ("a tensor's value" if scalar else "a tensor's copy")
     way = _way(op, via, name, read)
+    if way is _USES[Use.DECIDES] and turns.line:
+        way = _TURNS_TOO
     once = every == ONCE
     often = {ONCE: "once, after the loop", LATER: "a step later, when it is computed"}
     value = "loss" if any("loss" in word for word in read.words) else "value"
@@ -198,6 +214,8 @@ def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = ST
         value=f"sum of the {value}{'es' if value == 'loss' else 's'}" if once else value,
         name=name,
         words=words,
+        loop=named(turns),
+        picks=f", {words.arrays}.{PICKS[name]} for {name}" if name in PICKS else "",
         after=f", {words.after_barrier}" if words.after_barrier else "",
     )
     if name == "an f-string" and read.words & _LEVELS:
@@ -209,7 +227,7 @@ def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = ST
     remedy = remedy.format(every=every, words=words, loss=fill(words.keep_code, name="loss"), comment=comment)
     remedy = "\n".join(line for line in remedy.splitlines() if line.strip())
     what = "one number" if scalar else "a tensor"
-    return ReadAdvice(way.name or name, what, way.purpose, advice, remedy, "{often}" in way.advice)
+    return ReadAdvice(way.name or name, what, way.purpose, advice, remedy, "{often}" in way.advice, way.option)
 
 
 def _way(op: str, via: str, name: str, read: Read) -> _Way:

@@ -21,14 +21,16 @@ from xlaprof.analysis.fold.tallies import CompileRecord, ReadTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import short
 from xlaprof.analysis.timeline.rhythm import Rhythm
+from xlaprof.analysis.uses import Use, read_of
 from xlaprof.analysis.whatif import replay
 from xlaprof.analysis.whatif.replay import Cut
+from xlaprof.events import Change
 from xlaprof.text.quantities import duration, size_text, times
 
 from .counted import Key, ReadEvents
 from .dynamic_size_ops import is_sized
 from .facts import Facts
-from .looping import REPEATS, grows, head, innermost, shares_loop
+from .looping import REPEATS, growing, grows, head, innermost, shares_loop
 from .reading import SCALAR
 
 _LEAST = 3  # reads: once or twice is an accident
@@ -100,10 +102,15 @@ class Reads:
         In a loop without a barrier each read ends a graph, and the next one computes anew what it needs of that: only
         the first graph of the loop would be there without the reads.
         """
-        records = [one for one in facts.run.compiles if one.stack in self.stacks and one.t not in others]
+        grown = facts.once(growing)
+        records = [
+            one
+            for one in facts.run.compiles
+            if one.stack in self.stacks and one.t not in others and not (one.nth and one.stack in grown)
+        ]
         if self.barrier:
             self.graphs = [one for one in records if one.again]
-        elif self.alone and _has_own(facts, self.stacks[0]):
+        elif self.alone and is_within_step(facts, self.stacks[0]):
             loop = head(innermost(facts.names, self.stacks[0]))
             alike = (one for one in facts.run.compiles if head(innermost(facts.names, one.stack)) == loop)
             first = next(alike, None)
@@ -209,6 +216,29 @@ class Reads:
         )
 
 
+def habits(facts: Facts) -> list[Reads]:
+    """The reads in the program's loop, by line; without those of sizes that values decide."""
+    return [reads for reads in by_line(facts, sized=False) if reads.is_habit(facts)]
+
+
+def decider(facts: Facts, change: Change, place: Place) -> Reads | None:
+    """The read whose value decides on another path, or on another number, that ``place`` records.
+
+    It decides there, or on the turns of a loop within the step: what a turn records hangs on the turns before it.
+    """
+    loops = set(map(head, facts.names.loops(change.stack)))
+    lines = {(one.acting.file, one.acting.line) for one in (place, facts.names.place(change.condition))}
+    path = change.what in ("operation", "argument")
+    for reads in facts.once(habits):
+        line, stack = reads.place.acting, reads.stacks[0]
+        if read_of(line.code, scalar=reads.op == SCALAR).use > Use.DECIDES or reads.via:
+            continue
+        within = head(innermost(facts.names, stack)) in loops and is_within_step(facts, stack)
+        if within or (path and (line.file, line.line) in lines):
+            return reads
+    return None
+
+
 def in_loop(facts: Facts, stack: int) -> int:
     """The number of reads at ``stack`` inside the program's loop."""
     tallies = (tally for (place, _), tally in facts.run.reads.items() if place == stack)
@@ -238,7 +268,7 @@ def _differs_by_turn(facts: Facts, record: CompileRecord) -> bool:
     Without the reads one graph would hold all turns of the loop, with all their numbers.
     """
     numbers = record.change is not None and record.change.what in ("scalar", "argument")
-    return numbers and 2 * record.again > record.ops and _has_own(facts, record.stack)
+    return numbers and 2 * record.again > record.ops and is_within_step(facts, record.stack)
 
 
 def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
@@ -282,12 +312,13 @@ def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> Literal["in_steps", 
     if facts.run.barriers <= 1:
         return "count"
     loops = {head(loop) for loop in facts.names.loops(stack)}
-    if tally.looped < tally.count and (loops & _working_loops(facts) or (tally.looped and _has_own(facts, stack))):
+    own = tally.looped and is_within_step(facts, stack)
+    if tally.looped < tally.count and (own or loops & _working_loops(facts)):
         return "count"
     return "looped"
 
 
-def _has_own(facts: Facts, stack: int) -> bool:
+def is_within_step(facts: Facts, stack: int) -> bool:
     """Whether the innermost loop of these reads has no barrier: its turns after the last one are like the others."""
     sites = facts.run.sites.items()
     around = {head(loop) for other, site in sites if site.trigger != "read" for loop in facts.names.loops(other)}

@@ -12,6 +12,7 @@ from xlaprof.analysis.evidence import guard_failures
 from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.kind import Kind
+from xlaprof.analysis.evidence.reads import decider
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.recompiles import jit_calls
@@ -36,7 +37,7 @@ _SOME = 3  # runs from which on there is a rhythm
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line and cause."""
-    for group in groups(facts):
+    for group in facts.once(groups):
         yield _finding(facts, group)
     yield from guard_failures.find(facts)
     yield from jit_calls.find(facts)
@@ -51,6 +52,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
     ]
     rhythm = _rhythm(facts, group)
     advice = advise(facts, group)
+    decides = decider(facts, change, group.place) if _is_decided(group) else None
     return facts.finding(
         "recompile",
         group.place,
@@ -72,7 +74,13 @@ def _finding(facts: Facts, group: Group) -> Finding:
         values=values(facts, group),
         remedy=advice.remedy,
         buckets=advice.buckets,
+        ended_by=("decides", decides.place.acting.file, decides.place.acting.line) if decides is not None else None,
     )
+
+
+def _is_decided(group: Group) -> bool:
+    """Whether it is a path, or a number of the program's, that a value may decide on."""
+    return group.sort in ("operation", "scalar", "argument") and group.first.role in ("", "loop", "shared")
 
 
 def _moment(extra: Extra) -> Moment:

@@ -75,6 +75,10 @@ _ARGUMENTS = (
         "with torch.where and a tensor of one element.",
     ),
 )
+_ELEMENTS = (
+    "Bring the whole tensor to the host once, before the loop over its elements (.cpu() or .tolist()): each element is "
+    "read by itself here, with a graph that takes it out. What is then computed or counted with them, the host can do."
+)
 _CROP = (
     "Let the slice have one length: crop before the tensor is brought to the device, where sizes cost no graphs, and "
     "bring it to one size there; or mask what lies outside."
@@ -89,6 +93,8 @@ def is_length(subject: str) -> bool:
 def advise(facts: Facts, group: Group) -> tuple[str, str]:
     """How to do without an argument that is a constant of the graph: the sentence, and code for the line."""
     change, bounds = group.first, window_of(group)
+    if all(extra.record.trigger == "read" for extra in group.extras) and change.subject == "index of aten::select":
+        return _ELEMENTS, ""
     if bounds is not None and bounds.old != bounds.new:
         return _with_others(facts, group, _CROP), ""
     code = group.place.code

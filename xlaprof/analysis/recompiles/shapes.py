@@ -6,7 +6,7 @@ import re
 
 from xlaprof.events import Change
 
-_SIZES = r"\[([\d, ]*)\]"
+_SIZES = r"\[([-\d, ]*)\]"
 
 
 def dims(text: str) -> tuple[int, ...] | None:
