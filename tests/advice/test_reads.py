@@ -125,6 +125,30 @@ def chosen(n: int, x: Any) -> Any:
     return x * torch.where(x.amax(-1) > 5, 1.0, 0.0)
 
 
+def halved(n: int, x: Any) -> Any:
+    rate = 4.0
+    while rate > 0.1:
+        if (x * rate).sum() < 90:
+            break
+        rate = rate / 2
+    return x * rate
+
+
+def halved_by_a_mask(n: int, x: Any) -> Any:
+    rate = x.new_full((1,), 4.0)
+    for _ in range(6):
+        rate = torch.where((x * rate).sum() < 90, rate, rate / 2)
+    return x * rate
+
+
+def capped(n: int, x: Any) -> Any:
+    return [min(row.sum() - n, torch.full_like(row.sum(), 9.5)) for row in x]
+
+
+def capped_at_once(n: int, x: Any) -> Any:
+    return torch.minimum(x.sum(1) - n, torch.full_like(x[0], 9.5))
+
+
 def looked_every_ten_turns(n: int, x: Any) -> Any:
     for turn in range(20):
         if turn % 10 == 0 and n % 10 == 0 and not x.sum() > 60:
@@ -253,6 +277,19 @@ def evaluated(read_once: bool) -> Program:
     return program
 
 
+def binned(on_the_host: bool) -> Program:
+    def program() -> None:
+        scores = torch.linspace(0, 3.9, 24).to("xla")
+        for _ in range(3):
+            scores = scores * 0.97
+            xr.sync()
+        bins = [0] * 4
+        for one in scores.cpu() if on_the_host else scores:
+            bins[int(one)] += 1
+
+    return program
+
+
 SCALES = (0.5, 1.0, 2.0, 4.0)
 
 
@@ -317,6 +354,22 @@ READS = [
         loop(every_tenth(lambda n, x: x.sum().item())),
     ),
     Case("a weight of each row", "transfer", loop(weighed), "Decide on the device", loop(chosen)),
+    Case(
+        "the turns of a search",
+        "transfer",
+        loop(halved),
+        "Run the most turns that the loop at ",
+        loop(halved_by_a_mask),
+    ),
+    Case(
+        "the least of two tensors",
+        "transfer",
+        loop(capped),
+        "Decide on the device",
+        loop(capped_at_once),
+        also=("torch.minimum for min()",),
+    ),
+    Case("elements", "recompile", binned(False), "Bring the whole tensor to the host once", binned(True)),
     Case("an action", "transfer", loop(acted), "Let one read serve many turns", loop(every_tenth(acted))),
     Case("a print", "transfer", loop(printed), "Show it ", loop(every_tenth(printed))),
     Case("a log", "transfer", loop(logged), "Show it ", loop(every_tenth(logged))),

@@ -202,7 +202,7 @@ BARRIERS = [
         "none before a read",
         "growing_graph",
         reads(False),
-        " at the end of every step, and read after it",
+        ", and read after it",
         reads(True),
         counts=(Compile,),
     ),
