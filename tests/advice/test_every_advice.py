@@ -69,7 +69,6 @@ NOT_TAKEN = {
     "Call {}() outside the compiled function": "a break by design, which no finding is made of",
     "or decorate it with torch._dynamo.dont_skip_tracing": "no program is known that gets it",
     "Set {words.scalars_as_inputs}": "a setting that is read when the process starts",
-    "Make the scheduler with set_alpha_to_one=False": _PIPELINE,
     "Call scheduler.set_begin_index(0)": _PIPELINE,
     "Keep {} constant, or let it take few values": "not taken yet: few values are few graphs",
     "Move what breaks the graph out of the loop": "PyTorch 2.13 tells what breaks it",

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from recording import Recorded, recording
 from torch.distributions import Beta, Laplace
 
 import xlaprof.runtime as xr
+from tests.advice.taken import findings, observe
+from tests.recording import Recorded
 from xlaprof import events
 from xlaprof.analysis.model import Finding
-from xlaprof.analysis.run import Run
-from xlaprof.runtime.tape import tapes
 
 Told = Callable[[Callable[[], object]], list[Finding]]
 
@@ -22,13 +21,9 @@ Told = Callable[[Callable[[], object]], list[Finding]]
 @pytest.fixture
 def told(tmp_path: Path) -> Told:
     def tell(story: Callable[[], object]) -> list[Finding]:
-        xr.sync(wait=True)
-        for tape in tapes.existing():
-            tape.forget()
-        with recording(tmp_path / "run.log") as recorded:
-            story()
-        found = list(Run().feed_all(recorded().events).report("run.log").findings)
-        assert_disjoint(recorded(), found)
+        recorded = observe(story, tmp_path / "run.log")
+        found = list(findings(recorded.events))
+        assert_disjoint(recorded, found)
         return found
 
     return tell

@@ -166,13 +166,6 @@ _OPTIONS = (
         "the loop.",
     ),
     _Option(
-        "diffusers",
-        r"schedulers/scheduling_ddim\S*: ",
-        "recompile",
-        "Make the scheduler with set_alpha_to_one=False: its last step then computes with no exact 0 or 1.",
-        "special",
-    ),
-    _Option(
         "diffusers",  # no set_begin_index(): what such a scheduler knows of a step it looks up by the timestep
         r"schedulers/scheduling_(ddim|ddpm|pndm|repaint|unclip|vq_diff|amused|dpm_cog|sde_ve|\S+_inverse)\S*: ",
         "transfer fallback recompile",

@@ -6,12 +6,14 @@ Where a library's function reads, such as ``clip_grad_norm_``, that function dec
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import NamedTuple
 
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
+from xlaprof.analysis.statements import parsed
 from xlaprof.analysis.uses import PICKS, Read, Use, read_of
 from xlaprof.vocabulary import STANDARD, Vocabulary, fill
 
@@ -96,6 +98,16 @@ _FUNCTIONS = {
 }
 _OTHER_FUNCTION = _Way("Call {name} {often}, or leave out what it looks at the value for")
 
+_OPTIMIZER = _Way(
+    "Take an optimizer that reads nothing (AdamW, SGD): this one decides on its update by values that it reads, as "
+    "Adafactor does by the norms of each parameter, and its step cannot run ahead",
+    "to make its update",
+    name="the optimizer",
+)
+_INSIDE = _Way(
+    "Find what {name} looks at (a number that it is not given, a check of its arguments): pass that number, or leave "
+    "the check out; else call it {often}"
+)
 _NOT_FINITE = _Way(
     "Replace what is not finite on the device ({words.arrays}.where; an update that is to be left out, too), or, to "
     "stop the program, look {often} at a flag kept on the device",
@@ -172,6 +184,12 @@ _TURNS_TOO = _Way(
     "the choice alone on the device the loop itself would read",
     "to decide",
 )
+#: of a read of each element in a loop over a tensor
+ELEMENTS = (
+    "Bring the whole tensor to the host once, before the loop over its elements (.cpu() or .tolist()): each element is "
+    "read by itself here, with a graph that takes it out. What is then computed or counted with them, the host can do."
+)
+_STEPS = ("step", "optimizer_step")
 _LEVELS = frozenset({"debug", "info"})
 _FINITE = frozenset({"isnan", "isinf", "isfinite"})
 _SEARCHES = frozenset({"nonzero", "argwhere"})
@@ -200,7 +218,7 @@ def advise_read(
     scalar = op in SCALARS
     read = read_of(code, scalar=scalar)
     via = "" if read.written and via.rpartition(".")[2] not in _SPECIAL else via
-    name = _named(via) or read.name or ("a tensor's value" if scalar else "a tensor's copy")
+    name = _named(via) or read.name or _called_there(code) or ("a tensor's value" if scalar else "a tensor's copy")
     way = _way(op, via, name, read)
     if way is _USES[Use.DECIDES] and turns.line:
         way = _TURNS_TOO
@@ -236,6 +254,8 @@ def _way(op: str, via: str, name: str, read: Read) -> _Way:
             return way
     if name in ("save()", "pickling"):
         return _SAVE
+    if not via and not read.name and op in SCALARS and name.endswith("()"):
+        return _OPTIMIZER if name.removesuffix("()") in _STEPS else _INSIDE
     use = Use.DECIDES if "__contains__" in via else read.use
     if via and via.rpartition(".")[2] not in _SPECIAL:
         return _OTHER_FUNCTION if op in SCALARS else _HOST
@@ -249,6 +269,13 @@ def _way(op: str, via: str, name: str, read: Read) -> _Way:
         if op not in SCALARS and use == Use.OTHER:
             return _HOST
     return _USES[use]
+
+
+def _called_there(code: str) -> str:
+    """The function that a line calls, and that reads: "optimizer_step()"; "" where it is not the one call."""
+    tree = parsed(code)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
+    return f"{ast.unparse(calls[0].func).rpartition('.')[2]}()" if len(calls) == 1 else ""
 
 
 def _named(via: str) -> str:

@@ -85,7 +85,8 @@ class Reads:
             if name == SCALAR or is_sized(name):  # other values need not be computed again
                 self.alone += facts.run.read_runs.get(stack, 0)
                 self.alone_at.append(stack)
-        if not _after_epoch(facts, stack, tally) and (those := _in_loop(facts, stack, tally)):
+        after = _after_epoch(facts, stack, tally) and not _is_dear(facts, [stack])
+        if not after and (those := _in_loop(facts, stack, tally)):
             self.count += getattr(tally, those)
             self._counted[those].add(key)
 
@@ -115,7 +116,7 @@ class Reads:
             alike = (one for one in facts.run.compiles if head(innermost(facts.names, one.stack)) == loop)
             first = next(alike, None)
             here = [one for one in records if not grows(facts.run.sites[one.stack])]
-            self.graphs = [one for one in here if one is not first and 2 * one.again > one.ops]
+            self.graphs = [one for one in here if one is not first and 2 * one.again >= one.ops]
 
     @property
     def counted(self) -> ReadEvents:
@@ -173,7 +174,8 @@ class Reads:
         steps = self.count if own_loop else self.tally.rhythm.steps or self.count
         if not own_loop and self.tally.rhythm.every > 1 and self.cost_s < _SLIGHT * facts.total_s:
             return True
-        return steps <= _OFTEN * facts.step_count and self.cost_s < _EXPENSIVE * facts.total_s
+        dear = self.cost_s >= _EXPENSIVE * facts.total_s or (self.barrier and _is_dear(facts, self.stacks))
+        return steps <= _OFTEN * facts.step_count and not dear
 
     def _is_beside(self, facts: Facts) -> bool:
         """Whether they lie in a loop beside the training's, as a decoder's, with barriers that end its turns."""
@@ -237,6 +239,17 @@ def decider(facts: Facts, change: Change, place: Place) -> Reads | None:
         if within or (path and (line.file, line.line) in lines):
             return reads
     return None
+
+
+def _is_dear(facts: Facts, stacks: Container[int]) -> bool:
+    """Whether the graphs that these reads alone need take much to compile, whatever else has them compiled again."""
+    own = (one.dur for one in facts.run.compiles if one.stack in stacks and one.again > 0)
+    return sum(own) >= _EXPENSIVE * facts.total_s * 1e9
+
+
+def takes_element(record: CompileRecord) -> bool:
+    """Whether a graph takes another element out of a tensor than the one before, for a read of it."""
+    return record.trigger == "read" and record.change is not None and record.change.subject == "index of aten::select"
 
 
 def in_loop(facts: Facts, stack: int) -> int:

@@ -65,6 +65,8 @@ def _finding(facts: Facts, stacks: list[int]) -> Finding:
             )
         advice = f"Call {facts.words.barrier} at the end of every {turn}, and read after it."
         remedy = f"{place.code}\n    ...\n    {facts.words.barrier_code}" if place.line else ""
+        if place.library:
+            cause += "".join(_own(facts, one) for one in stacks)
     else:
         place = _line_that_grows(facts, again)
         here = f"ends at {named(end)}" if place.line else "ends here"
@@ -90,6 +92,18 @@ def _finding(facts: Facts, stacks: list[int]) -> Finding:
         rhythm=Rhythm.of([record.step for record in again]).text(facts.outer_steps) if facts.step_count else "",
         also=map(facts.names.place, stacks),
         remedy=remedy,
+    )
+
+
+def _own(facts: Facts, stack: int) -> str:
+    """The sentence on a read of the program's own in a library's loop: no option of the library ends that."""
+    place = facts.names.place(stack)
+    if place.library or facts.run.sites[stack].trigger != "read":
+        return ""
+    return (
+        f" The read at {named(place)} (`{place.code}`) is the program's own: compute with it on the device "
+        f"({facts.words.arrays}.where, scatter at positions that a tensor holds), for numbers and positions that the "
+        "host makes of it are constants of the next graph."
     )
 
 

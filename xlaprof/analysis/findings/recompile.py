@@ -15,12 +15,12 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reads import decider
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
-from xlaprof.analysis.recompiles import jit_calls
+from xlaprof.analysis.recompiles import growth, jit_calls
 from xlaprof.analysis.recompiles.advice import advise
 from xlaprof.analysis.recompiles.along import passes
 from xlaprof.analysis.recompiles.explanation import explanation
 from xlaprof.analysis.recompiles.extra import groups
-from xlaprof.analysis.recompiles.group import Extra, Group, of_batch, same_number, values
+from xlaprof.analysis.recompiles.group import Extra, Group, grows, of_batch, same_number, values
 from xlaprof.analysis.recompiles.varying import made_by, varying
 from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.whatif import replay
@@ -139,6 +139,7 @@ def _also(facts: Facts, group: Group) -> Iterator[Place]:
     yield made_by(facts, change)
     yield from map(facts.names.place, (change.condition, change.made, change.stack, change.expected))
     yield from (one.place for one in varying(facts, group))
+    yield from growth.beside(facts, group) if group.sort == "shape" and grows(group) else ()
     if group.sort in ("argument", "scalar"):
         yield from (facts.names.place(one.stack) for one in same_number(facts, group))
     if of_batch(change):  # and loops over it

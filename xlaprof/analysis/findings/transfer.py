@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import innermost
-from xlaprof.analysis.evidence.reading import LATER, ONCE, SCALAR, advise_read
-from xlaprof.analysis.evidence.reads import Reads, habits, is_within_step
+from xlaprof.analysis.evidence.reading import ELEMENTS, LATER, ONCE, SCALAR, advise_read
+from xlaprof.analysis.evidence.reads import Reads, habits, is_within_step, takes_element
 from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
@@ -37,6 +37,8 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     way = advise_read(reads.op, reads.via, place.acting.code, often, facts.words, turns)
     read, barrier = facts.names.bracket(reads.stacks[0], reads.barrier) if reads.barrier else (NOWHERE, NOWHERE)
     follows = _follows(read, barrier)
+    if sum(map(takes_element, reads.graphs)) > 1 and not reads.barrier:
+        way = way._replace(advice=ELEMENTS.removesuffix("."), remedy="", is_when=False)
     purpose = f" {way.purpose}" if way.purpose else ""
     after = f", after the barrier ({named(barrier)})" * bool(
         barrier.line and way.is_when and "barrier" not in way.advice and not follows

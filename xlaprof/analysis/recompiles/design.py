@@ -18,6 +18,7 @@ from xlaprof.analysis.timeline.rhythm import Rhythm
 DEAR = 0.1  # of the run: what costs less is normal, if it has a reason
 _LONG_S = 5.0  # what was chosen, and costs more, is told where it is a large share of the run, too
 CONDITIONS = ("if ", "elif ")
+_WARM = 3  # runs of a size that warms up, at most
 _LONG = 10  # runs of a size that stays for a stage of the training, at least, for each of the sizes
 _ROUND = 8  # what sizes that were chosen are multiples of; or they are no larger than so many times what they are
 _TURNS = 3  # interruptions from which on turns are regular
@@ -62,13 +63,16 @@ def _is_kept(own: list[Rhythm], sizes: int) -> bool:
 
 
 def _is_larger_since(facts: Facts, group: Group) -> bool:
-    """Whether there are two sizes, both chosen, and the smaller came only before the larger: as in a warm-up."""
+    """Whether there are two sizes, both chosen, and the smaller came a few times before the larger: in a warm-up."""
     programs = versions(group)
     sizes = [int(one) for one in programs if one.isdecimal()]
     if len(sizes) != 2 or sizes[0] > sizes[1] or not are_chosen(programs):
         return False
-    since = max(extra.record.t for extra in group.extras)
-    return all(facts.run.programs.get(one, 0) <= since for one in programs[str(sizes[0])])
+    since, run = max(extra.record.t for extra in group.extras), facts.run
+    return all(
+        0 < run.program_runs.get(one, 0) <= _WARM and run.programs.get(one, 0) <= since
+        for one in programs[str(sizes[0])]
+    )
 
 
 def _accumulates(facts: Facts, group: Group) -> bool:
