@@ -46,6 +46,7 @@ _ACCELERATE = "accelerate takes seconds to import: benchmarks/wild.py runs it"
 _PIPELINE = "a pipeline takes ten seconds: benchmarks/wild.py runs it"
 #: advice that is not taken here, and why, or where else
 NOT_TAKEN = {
+    "Dimension {} grows from step to step": "the beginning of a sentence that is taken",
     "Write with index_copy_ at": "the beginning of a sentence that is taken",
     "Make the model with attn_implementation": "PyTorch/XLA has no part in it: transformers' masks are made so",
     "Leave the timesteps on the host": "a diffusion takes ten seconds",

@@ -15,7 +15,21 @@ import torch.nn.functional as F
 from torch.distributions import Normal
 
 import xlaprof.runtime as xr
-from tests.advice.kept_values import Step, by_weekday, kept_for_later, loop, shown_at_level, tallied
+from tests.advice.kept_values import (
+    Step,
+    binned,
+    by_weekday,
+    capped,
+    capped_at_once,
+    classes,
+    halved,
+    halved_by_a_mask,
+    kept_for_later,
+    loop,
+    shown_at_level,
+    tallied,
+    trained,
+)
 from tests.advice.taken import STEPS, Case, Program, take
 from xlaprof import import_hook
 
@@ -123,30 +137,6 @@ def weighed(n: int, x: Any) -> Any:
 
 def chosen(n: int, x: Any) -> Any:
     return x * torch.where(x.amax(-1) > 5, 1.0, 0.0)
-
-
-def halved(n: int, x: Any) -> Any:
-    rate = 4.0
-    while rate > 0.1:
-        if (x * rate).sum() < 90:
-            break
-        rate = rate / 2
-    return x * rate
-
-
-def halved_by_a_mask(n: int, x: Any) -> Any:
-    rate = x.new_full((1,), 4.0)
-    for _ in range(6):
-        rate = torch.where((x * rate).sum() < 90, rate, rate / 2)
-    return x * rate
-
-
-def capped(n: int, x: Any) -> Any:
-    return [min(row.sum() - n, torch.full_like(row.sum(), 9.5)) for row in x]
-
-
-def capped_at_once(n: int, x: Any) -> Any:
-    return torch.minimum(x.sum(1) - n, torch.full_like(x[0], 9.5))
 
 
 def looked_every_ten_turns(n: int, x: Any) -> Any:
@@ -277,19 +267,6 @@ def evaluated(read_once: bool) -> Program:
     return program
 
 
-def binned(on_the_host: bool) -> Program:
-    def program() -> None:
-        scores = torch.linspace(0, 3.9, 24).to("xla")
-        for _ in range(3):
-            scores = scores * 0.97
-            xr.sync()
-        bins = [0] * 4
-        for one in scores.cpu() if on_the_host else scores:
-            bins[int(one)] += 1
-
-    return program
-
-
 SCALES = (0.5, 1.0, 2.0, 4.0)
 
 
@@ -370,6 +347,14 @@ READS = [
         also=("torch.minimum for min()",),
     ),
     Case("elements", "recompile", binned(False), "Bring the whole tensor to the host once", binned(True)),
+    Case("a number of classes", "transfer", loop(classes()), "Find what ", loop(classes(num_classes=4))),
+    Case(
+        "an optimizer",
+        "transfer",
+        trained(torch.optim.Adafactor),
+        "Take an optimizer that reads nothing",
+        trained(torch.optim.SGD),
+    ),
     Case("an action", "transfer", loop(acted), "Let one read serve many turns", loop(every_tenth(acted))),
     Case("a print", "transfer", loop(printed), "Show it ", loop(every_tenth(printed))),
     Case("a log", "transfer", loop(logged), "Show it ", loop(every_tenth(logged))),
@@ -467,7 +452,7 @@ READS = [
         "a library's function",
         "transfer",
         loop(library_call),
-        ", or leave out what it looks at the value for",
+        "pass that number, or leave ",
         loop(unchecked_loss),
     ),
     Case(

@@ -66,6 +66,12 @@ _SHOW = _Way(
     _EVERY + "print(loss.item()){comment}",
 )
 
+_OPTIMIZER = _Way(
+    "Take an optimizer that reads nothing (AdamW, SGD): this one decides on its update by values that it reads, as "
+    "Adafactor does by the norms of each parameter, and its step cannot run ahead",
+    "to make its update",
+    name="the optimizer",
+)
 #: library functions that read, by their names or ATen's operator; the first that is found counts
 _FUNCTIONS = {
     r"clip_grad|clip_grads|get_total_norm": _Way(
@@ -91,23 +97,17 @@ _FUNCTIONS = {
         "torch.distributions.Distribution.set_default_validate_args(False)",
         option="validate_args",
     ),
+    r"^(?!.*(LR|[Ss]ched|Plateau)).*\b(optimizer_)?step$": _OPTIMIZER,
     r"linalg|cholesky|lobpcg": _Way(
         "Call the variant that leaves the check to you (torch.linalg.inv_ex, cholesky_ex, solve_ex)",
         "to check for errors",
     ),
 }
-_OTHER_FUNCTION = _Way("Call {name} {often}, or leave out what it looks at the value for")
-
-_OPTIMIZER = _Way(
-    "Take an optimizer that reads nothing (AdamW, SGD): this one decides on its update by values that it reads, as "
-    "Adafactor does by the norms of each parameter, and its step cannot run ahead",
-    "to make its update",
-    name="the optimizer",
-)
-_INSIDE = _Way(
+_OTHER_FUNCTION = _Way(
     "Find what {name} looks at (a number that it is not given, a check of its arguments): pass that number, or leave "
     "the check out; else call it {often}"
 )
+
 _NOT_FINITE = _Way(
     "Replace what is not finite on the device ({words.arrays}.where; an update that is to be left out, too), or, to "
     "stop the program, look {often} at a flag kept on the device",
@@ -189,7 +189,7 @@ ELEMENTS = (
     "Bring the whole tensor to the host once, before the loop over its elements (.cpu() or .tolist()): each element is "
     "read by itself here, with a graph that takes it out. What is then computed or counted with them, the host can do."
 )
-_STEPS = ("step", "optimizer_step")
+_CALLED = "what is called here"
 _LEVELS = frozenset({"debug", "info"})
 _FINITE = frozenset({"isnan", "isinf", "isfinite"})
 _SEARCHES = frozenset({"nonzero", "argwhere"})
@@ -218,8 +218,10 @@ def advise_read(
     scalar = op in SCALARS
     read = read_of(code, scalar=scalar)
     via = "" if read.written and via.rpartition(".")[2] not in _SPECIAL else via
-    name = _named(via) or read.name or _called_there(code) or ("a tensor's value" if scalar else "a tensor's copy")
-    way = _way(op, via, name, read)
+    inside = "" if via or read.name else _called_there(code)
+    name = _named(via or inside.removeprefix(_CALLED)) or read.name or inside * scalar
+    name = name or ("a tensor's value" if scalar else "a tensor's copy")
+    way = _way(op, via or inside * scalar, name, read)
     if way is _USES[Use.DECIDES] and turns.line:
         way = _TURNS_TOO
     once = every == ONCE
@@ -254,8 +256,6 @@ def _way(op: str, via: str, name: str, read: Read) -> _Way:
             return way
     if name in ("save()", "pickling"):
         return _SAVE
-    if not via and not read.name and op in SCALARS and name.endswith("()"):
-        return _OPTIMIZER if name.removesuffix("()") in _STEPS else _INSIDE
     use = Use.DECIDES if "__contains__" in via else read.use
     if via and via.rpartition(".")[2] not in _SPECIAL:
         return _OTHER_FUNCTION if op in SCALARS else _HOST
@@ -272,10 +272,10 @@ def _way(op: str, via: str, name: str, read: Read) -> _Way:
 
 
 def _called_there(code: str) -> str:
-    """The function that a line calls, and that reads: "optimizer_step()"; "" where it is not the one call."""
+    """What a line calls that has one call and does not read by itself: "scheduler.step"; or that it calls something."""
     tree = parsed(code)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
-    return f"{ast.unparse(calls[0].func).rpartition('.')[2]}()" if len(calls) == 1 else ""
+    return ast.unparse(calls[0].func) if len(calls) == 1 else _CALLED * bool(calls)
 
 
 def _named(via: str) -> str:
