@@ -36,8 +36,8 @@ def run(args: argparse.Namespace) -> int:
     from xlaprof.export import formats
     from xlaprof.export.written import Job
     from xlaprof.pages.json import text
-    from xlaprof.reports import reading
-    from xlaprof.text.output import say, write, write_json
+    from xlaprof.reports import reading, takes_long
+    from xlaprof.text.output import progress, say, write, write_json
     from xlaprof.text.quantities import plural
     from xlaprof.text.strings import printable
 
@@ -47,8 +47,11 @@ def run(args: argparse.Namespace) -> int:
     export = formats.load(args.to)
     read = reading(str(args.log))
     source, events = read("reading")
+    job = Job(source=args.log, events=events, out=args.out, force=args.force, read=read)
+    if takes_long(args.log):
+        job = msgspec.structs.replace(job, tell=progress)
     with closing(source):
-        written = export(Job(source=args.log, events=events, out=args.out, force=args.force, read=read))
+        written = export(job)
     written = msgspec.structs.replace(written, notes=(*source.notes, *written.notes))
     if args.json:
         write_json(text(msgspec.to_builtins(written)))
