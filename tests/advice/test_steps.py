@@ -202,7 +202,7 @@ BARRIERS = [
         "none before a read",
         "growing_graph",
         reads(False),
-        ", and read after it",
+        " at the end of every step, and read after it",
         reads(True),
         counts=(Compile,),
     ),
@@ -343,7 +343,7 @@ IDLE = [
     Idle(
         "a data wait",
         lambda story, line: story.data(25, line),
-        ", or load ahead: ",
+        "Load ahead: ",
         lambda story, line: story.data(0.1, line),
     ),
     Idle(
@@ -361,7 +361,7 @@ IDLE = [
     Idle(
         "cheaper samples",
         lambda story, line: story.data(25, line),
-        "Make a sample cheaper",
+        ", or cheaper per-sample work.",
         lambda story, line: story.data(4, line),
     ),
     Idle(

@@ -16,6 +16,7 @@ import xlaprof.runtime as xr
 from xlaprof.runtime.execution import upload
 from xlaprof.runtime.execution.program import cache
 from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.tape.grow import ALWAYS_PACKED
 
 from .counting import counted
 
@@ -145,7 +146,7 @@ def census() -> tuple[int, int, int, int]:
     xr.wait_device_ops()
     gc.collect()
     tape = tapes.tape()
-    of_tape = len(tape.storages) + len(tape.arrays) + len(tape.viewed) + len(tape.floats)
+    of_tape = len(tape.storages) + len(tape.arrays) + len(tape.viewed) + len(tape.floats[len(ALWAYS_PACKED) :])
     return len(jax.live_arrays()), tape.nodes, len(gc.get_objects()), of_tape
 
 

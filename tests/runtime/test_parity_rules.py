@@ -329,7 +329,7 @@ def test_what_is_held_is_part_of_the_identity_and_what_is_not_is_not_run(mode: b
     ],
     ids=["adam", "momentum"],
 )
-def test_optimizers_with_a_state_compile_twice_and_new_ones_hit_the_cache(
+def test_optimizers_with_a_state_compile_once_or_twice_in_strict_mode_and_new_ones_hit_the_cache(
     mode: bool, optimizer: Callable[[object], torch.optim.Optimizer]
 ) -> None:
     model = nn.Linear(3, 2).to(D)
@@ -342,7 +342,7 @@ def test_optimizers_with_a_state_compile_twice_and_new_ones_hit_the_cache(
             model(x).sum().backward()
             opt.step()
             xr.sync()
-    assert compiles() == 2
+    assert compiles() == (2 if mode else 1)
 
 
 def test_a_gradient_that_is_none_and_one_that_is_added_to(mode: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,9 @@ from torch import nn
 import xlaprof.runtime as xr
 from xlaprof import events
 from xlaprof.analysis.diagnosis import cause
+from xlaprof.runtime import parity
 from xlaprof.runtime.instruments import retainers
 from xlaprof.runtime.recompile import graph_diff
-from xlaprof.runtime.tape import tapes
 
 from .recorded_programs import RecordedProgram, record
 
@@ -29,11 +29,11 @@ def with_time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def with_no_trace_of_other_tests() -> None:
+def with_no_trace_of_other_tests() -> Iterator[None]:
     """A new graph is compared with those that ran before: with this test's alone."""
-    xr.sync()
-    for tape in tapes.existing():
-        tape.forget()
+    xr.forget_graphs()
+    yield
+    parity.set_strict(False)
 
 
 @pytest.fixture
@@ -63,15 +63,14 @@ def test_gradients_that_are_added_to_and_an_optimizer_that_runs_now_and_then(rec
     assert (grad.what, grad.role, run.code(grad.stack)) == ("operation", "grad", "loss.backward()")
     assert (update.what, update.role, run.code(update.stack)) == ("operation", "optimizer", "opt.step()")
     assert run.code(update.condition) == "if step % 3 == 2:"
-    assert (update.added, update.removed) == (
-        2,
-        1,
-    )  # both parameters' updates; a gradient's write through a view, which nobody needs now
+    # both parameters' updates; a gradient's write through a view, which nobody needs now
+    assert (update.added, update.removed) == (2, 1)
     compiled = {cause(c): c for c in run.of(events.Compile)}
     assert update.against == compiled[grad].program  # the closest
 
 
 def test_a_learning_rate_has_its_name_and_its_sign(recorded: Callable) -> None:
+    parity.set_strict(True)
     model = nn.Linear(7, 3).to("xla")
     opt = torch.optim.SGD(model.parameters(), lr=0.0)
 
@@ -89,6 +88,7 @@ def test_a_learning_rate_has_its_name_and_its_sign(recorded: Callable) -> None:
 
 
 def test_a_learning_rate_is_reported_where_only_the_weight_decay_shows_it(recorded: Callable) -> None:
+    parity.set_strict(True)
     model = nn.Linear(5, 3).to("xla")
     opt = torch.optim.AdamW(model.parameters(), lr=0.5, weight_decay=0.01)
 
@@ -230,6 +230,7 @@ def test_a_barrier_in_the_middle_of_the_step_is_what_is_reported(recorded: Calla
 
 
 def test_an_optimizer_that_makes_state_in_the_middle(recorded: Callable) -> None:
+    parity.set_strict(True)
     one, two = nn.Linear(11, 11).to("xla"), nn.Linear(11, 11).to("xla")
     opt = torch.optim.Adam(one.parameters(), lr=0.01)
 

@@ -16,6 +16,9 @@ _COLUMNS = {
 #: why the default mode's counts differ, by column, or by program where a program has its own reason
 _WHY = {
     "TransferToDeviceTime": "the numbers a graph reads travel packed, in one transfer, not one by one",
+    ("warmup_lr_zero", ""): (
+        "a learning rate of 0 is a number like others, not a constant of a graph of its own; so it is sent"
+    ),
     ("dynamo_print_item", ""): (
         "nothing clears the counters here, and the barrier before each of Dynamo's compilations is one; a number that "
         "was read is an input of the graph after it, which is not traced again"
@@ -41,8 +44,8 @@ def page(found: dict[str, tuple[Counts, Counts, Counts]]) -> str:
             "Ten PyTorch/XLA programs and their fixed versions (`tests/zoo/ptxla/`) run here unmodified. In",
             "parentheses is the count of torch_xla 2.9 on a CPU, where it differs.",
             "",
-            f"- By default **{len(same)} of {len(found)}** programs have the same count in every column. All compile",
-            "  equally often; the reasons for other differences are below.",
+            f"- By default **{len(same)} of {len(found)}** programs have the same count in every column. None",
+            "  compiles more often; the reasons for differences are below.",
             f"- With `--strict-parity` **{len(exact)} of {len(found)}** do.",
             "",
             "## By default",
@@ -69,6 +72,8 @@ def page(found: dict[str, tuple[Counts, Counts, Counts]]) -> str:
             "  that fall back, and the inputs of the pieces.",
             "- The numbers of `threshold`, the bounds in the gradient of `hardtanh`, the base of a power and the",
             "  correction of `std` and `var` are part of the graph.",
+            "- What an optimizer makes in its first step is part of that step's graph; the others' graph is compiled",
+            "  for itself. So is each graph in which a number of the optimizer's is 0, 1, -1 or equal to another.",
             "- Indices are wrapped by operations of the graph that read the dimension's size as a number.",
             "",
             *_table({name: (peer, strict) for name, (peer, _, strict) in found.items()}),

@@ -193,6 +193,15 @@ def loop_line(file: str, line: int) -> int:
     return 0
 
 
+def is_in_loop(file: str, line: int, head: int) -> bool:
+    """Is ``line`` in the loop whose head is the line ``head``? By indentation too."""
+    if line <= head:
+        return line == head
+    lines = linecache.getlines(file)[head - 1 : line]
+    codes = [text for text in lines if text.strip() and not text.lstrip().startswith("#")]
+    return bool(codes) and all(_indent(text) > _indent(codes[0]) for text in codes[1:])
+
+
 _LOOPS = ("for ", "while ", "async for ")
 _FUNCTIONS = ("def ", "async def ", "class ")
 

@@ -14,6 +14,9 @@ strict mode it does the same work:
 - ``clip_grad_norm_(error_if_nonfinite=True)`` reads whether the norm is NaN, and then whether it is infinite;
 - some numbers are part of the graph, so that another one is another graph: those of ``threshold``, the bounds in the
   gradient of ``hardtanh``, the base of a power, corrections of ``std`` and ``var``;
+- the first step of an optimizer is compiled for itself: the state that is made in it is not an input of its graph
+  (:mod:`.execution.constants`), numbers that are 0, 1 or equal in it alone are constants or one number
+  (:mod:`.tape.grow`), and SGD copies the gradients to its momentum (:mod:`.pytorch.optimizers`);
 - indices are wrapped by operations of the graph, which read the size as a number.
 
 This module has only the flag. Code that depends on it reads it, or registers for changes (:data:`on_change`). Recording

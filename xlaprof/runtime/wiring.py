@@ -18,10 +18,10 @@ from .pytorch import (
     default_dtype,
     device_guard,
     fork_guard,
-    fused,
     grad_scaler,
     higher_order,
     modules,
+    optimizers,
     serialization,
     torch_module,
 )
@@ -32,8 +32,8 @@ from .transfer import printing
 _REGISTERED = (masks, untyped_storage, grad_scaler, printing, debug, graph_dump, live_tensors, freezing)
 #: in this order
 _INSTALLED = (
-    device_guard, special, higher_order, composites, dense_only, fork_guard, autocast, autograd, fused, chunked_loss,
-    torch_module, serialization, modules, randomness, default_dtype, observe, dynamo,
+    device_guard, special, higher_order, composites, dense_only, fork_guard, autocast, autograd, optimizers,
+    chunked_loss, torch_module, serialization, modules, randomness, default_dtype, observe, dynamo,
 )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def graph_of(tensors: Sequence[torch.Tensor]) -> tuple[Tape, Graph] | None:
     with tape.lock:
         slots = [tape.slot_of(storage) for storage in (ours if tensors else tape.live()) if _has_value(storage)]
         outs = tuple(sorted({slot for slot in slots if tensors or slot not in tape.input_at}))
-        return (tape, extract(tape.node, outs)) if outs else None
+        return (tape, extract(tape.node, outs, tape.input_at)) if outs else None
 
 
 def _lowered(tensors: Sequence[torch.Tensor]) -> Any:

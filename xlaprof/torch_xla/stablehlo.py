@@ -253,7 +253,7 @@ def _function(inputs: Sequence[Any], outs: Sequence[Any]) -> tuple[Any, list[Any
     with tape.lock:
         slots = [tape.slot_of(storage) for storage in storages]
         out_slots = [tape.slot_of(t._storage) for t in outs]
-        graph = extract(tape.node, tuple(sorted(set(out_slots))))
+        graph = extract(tape.node, tuple(sorted(set(out_slots))), tape.input_at)
         floats, ints = ([getattr(tape, kind)[p.index] for p in getattr(graph, kind)] for kind in ("floats", "ints"))
         seeds = [tape.seeds[row] for row in graph.seeds]
         held = {slot: tape.arrays[tape.input_at[slot]] for slot in graph.inputs if slot not in slots}

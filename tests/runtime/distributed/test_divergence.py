@@ -28,7 +28,7 @@ def recorded(program: Callable[[], list[torch.Tensor]]) -> Outline:
     xr.sync()
     tensors = program()
     tape = tensors[0]._storage.tape  # type: ignore[attr-defined]
-    graph = extract(tape.node, tuple(sorted(tensor._storage.slot for tensor in tensors)))  # type: ignore[attr-defined]
+    graph = extract(tape.node, tuple(sorted(tensor._storage.slot for tensor in tensors)), tape.input_at)  # type: ignore[attr-defined]
     return outline(graph, 1)
 
 

@@ -17,7 +17,7 @@ from xlaprof.runtime.tape import randomness, views
 from xlaprof.runtime.tape.grow import Unlowered, grow
 from xlaprof.runtime.tape.tape import Tape, const
 from xlaprof.runtime.trace.ops import BAKED, DROPPED, SCALAR, STATIC, TENSOR, TENSORS, Op
-from xlaprof.runtime.trace.storage import NOWHERE, Storage, View
+from xlaprof.runtime.trace.storage import NOWHERE, Sig, Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor, dress, in_inference_mode, make, make_normal
 from xlaprof.runtime.trace.trie import Node
 from xlaprof.runtime.transfer import host
@@ -199,8 +199,8 @@ def inplace_binary(op: Op, otherwise: Handler) -> Handler:
     return record
 
 
-def general(op: Op) -> Handler:
-    """Any functional operator, any arguments."""
+def general(op: Op, output: Callable[[Tape, int, Sig], Storage] = Tape.output) -> Handler:
+    """Any functional operator, any arguments; ``output`` makes a result's storage."""
 
     def record(args: Args, kwargs: Kwargs) -> Any:
         tape = host.tape_of(args, kwargs)
@@ -210,7 +210,7 @@ def general(op: Op) -> Handler:
             node = step(tape, op, args, kwargs)
             if op.random:
                 tape.seeds.append(randomness.draw(tape.index, randomness.generator_of(args, kwargs)))
-            results = [out and dress(out, tape.output(out.slot, out.sig)) for out in node.returns]
+            results = [out and dress(out, output(tape, out.slot, out.sig)) for out in node.returns]
         except Unlowered:
             pass  # not kept: its traceback holds this frame, and so the user's tensors
         else:

@@ -13,15 +13,17 @@ from typing import Any, NamedTuple
 from torch._ops import OpOverload
 
 from xlaprof.runtime import parity
+from xlaprof.runtime.execution import constants
 from xlaprof.runtime.lowering.registry import RANDOM
 from xlaprof.runtime.shapes.checks import CHECKS
 from xlaprof.runtime.shapes.rehearse import rehearse
+from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace import tensor
 from xlaprof.runtime.trace.ops import Op, is_view
 from xlaprof.runtime.trace.tensor import HANDLERS
 
 from . import custom, fallback, out_variants, strict_handlers
-from .handlers import SPECIAL, functional, inplace, view
+from .handlers import SPECIAL, functional, general, inplace, view
 from .types import Args, Handler, Kwargs
 
 
@@ -50,6 +52,7 @@ RECORDED = (
     Route("view", lambda op: is_view(op.func), view),
     Route("in place", lambda op: op.writes == (0,) and not op.func._schema.arguments[0].kwarg_only, inplace),
     Route("out=", lambda op: bool(op.writes), out_variants.out),
+    Route("one number in all elements", constants.is_constant, lambda op: general(op, Tape.constant)),
     Route("lowering", lambda op: op.lowering is not None, functional),
     Route("fallback", lambda op: True, lambda op: partial(fallback.compute, op)),
 )

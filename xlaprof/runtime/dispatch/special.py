@@ -12,7 +12,7 @@ from xlaprof.runtime.instruments import debug
 from xlaprof.runtime.tape import mode, tapes
 from xlaprof.runtime.trace.errors import raise_explained
 from xlaprof.runtime.trace.ops import Op
-from xlaprof.runtime.trace.storage import NOWHERE, Copy, Storage, View, sig
+from xlaprof.runtime.trace.storage import NOWHERE, Constant, Copy, View, sig
 from xlaprof.runtime.trace.tensor import HANDLERS, XLATensor, dress, handle
 from xlaprof.runtime.transfer import host
 
@@ -160,7 +160,7 @@ def empty(
     _refuse_format(len(size), memory_format)
     if min(size, default=0) < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: {list(size)}")
-    return handle(Storage(tapes.of_device(device), sig(tuple(size), dtype), 0, NOWHERE, 0))
+    return handle(Constant(tapes.of_device(device), sig(tuple(size), dtype), 0, NOWHERE, 0))
 
 
 def empty_strided(size: Any, stride: Any, *args: Any, **kwargs: Any) -> XLATensor:

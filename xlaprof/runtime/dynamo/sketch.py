@@ -257,7 +257,7 @@ class _Survey(fx.Interpreter):
                 for leaf in leaves
             ]
         slots = tuple(sorted(computed))
-        graph = extract(sketch.node, slots)
+        graph = extract(sketch.node, slots, sketch.input_at)
         number = {slot: i for i, slot in enumerate(slots)}
         sources = tuple(self._place_at(position) for position in graph.positions)
         kept = {out.at for out in (*outputs, *(out for _, out in writes)) if out.kind == SAME}

@@ -18,13 +18,13 @@ import torch
 
 import xlaprof
 from xlaprof.runtime.dispatch import special
-from xlaprof.runtime.pytorch import fused, torch_module
+from xlaprof.runtime.pytorch import optimizers, torch_module
 from xlaprof.runtime.trace import tensor
 from xlaprof.runtime.trace.tensor import XLATensor
 
 from . import constants
 
-constants.constant(fused.devices_with_fused)
+constants.constant(optimizers.devices_with_fused)
 
 #: our modules that are traced: the scopes that a user's compiled function enters, and layers written in PyTorch
 _TRACED = ("xlaprof.recording.trace", "xlaprof.torch_xla.experimental.xla_quantized_matmul")

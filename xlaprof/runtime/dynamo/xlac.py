@@ -55,7 +55,7 @@ def _pending(tensors: Sequence[torch.Tensor]) -> _Pending | None:
     with tape.lock:
         slots = {tape.slot_of(storage) for storage in storages}
         outs = tuple(sorted(slot for slot in slots if slot not in tape.input_at))
-        graph = extract(tape.node, outs)
+        graph = extract(tape.node, outs, tape.input_at)
         order = _peer_order(graph)
         return _Pending(
             tape,

@@ -14,10 +14,13 @@ from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import Storage
 from xlaprof.runtime.trace.trie import Node
 
-from . import donors, value_checks
+from . import constants, donors, value_checks
 from .program import Plan, cache
 
 _uses = itertools.count(1)
+
+#: marks the key of a plan whose constants cannot be inputs
+_AS_OPERATIONS = -4
 
 
 def use(node: Node) -> None:
@@ -57,13 +60,20 @@ def find(
     use(end)
     at_end = _key(tape, storages, slots, donate=donate)
     plan: Plan | None = end.plans.get(at_end)
+    if plan is not None and not plan.given:
+        return plan, None
+    alive = storages if donate else tape.live() if plan is None else []
+    given = constants.find(tape, slots, alive, frames, at_barrier=donate) if plan is None else plan.given
+    if given and not constants.give(tape, given, alive, at_barrier=donate):
+        given, at_end = (), (*at_end, _AS_OPERATIONS)
+        plan = end.plans.get(at_end)
     if plan is not None:
         return plan, None
-    graph = extract(end, slots)
+    graph = extract(end, slots, tape.input_at)
     key: tuple[Any, ...] = (tape.index, graph.hash, _donatable(tape, graph) if donate else (), value_checks.enabled)
     if tape.partition is not None:
         key = (repr(tape.partition), *key[1:], tape.partition.output_shardings(tape, storages, slots))
-    plan = end.plans[at_end] = Plan(key, graph)
+    plan = end.plans[at_end] = Plan(key, graph, given)
     return plan, graph_diff.remember(tape, trigger, frames, end, graph, at_end, lambda: cache.peek(key))
 
 

@@ -11,6 +11,7 @@ from xlaprof.runtime import parity
 from xlaprof.runtime.tape.graph import Graph
 
 from . import value_checks
+from .constants import Given
 
 #: limit of programs; past it the least recently used is evicted, and that is recorded. XLA maps memory for each
 #: program, and the system limits the number of maps per process.
@@ -50,6 +51,7 @@ class Plan(NamedTuple):
 
     key: Any  # of the program in the cache
     graph: Graph
+    given: tuple[Given, ...] = ()  # the constants that it takes as inputs
 
 
 class Timing(NamedTuple):

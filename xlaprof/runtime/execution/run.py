@@ -38,6 +38,22 @@ def run_trace(
     computed = plans.computed(tape, slots)
     if not computed:
         return _of_inputs(tape, slots), None
+    try:
+        return _run(tape, storages, slots, computed, trigger, frames, donate=donate)
+    finally:
+        tape.take_back()
+
+
+def _run(
+    tape: Tape,
+    storages: list[Storage],
+    slots: tuple[int, ...],
+    computed: tuple[int, ...],
+    trigger: str,
+    frames: tuple[RawFrame, ...],
+    *,
+    donate: bool,
+) -> tuple[dict[int, Any], InFlight | None]:
     plan, new = plans.find(tape, storages, computed, trigger, frames, donate=donate)
     program = cache.get(plan.key)
     try:

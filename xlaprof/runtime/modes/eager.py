@@ -136,7 +136,7 @@ class Ready:
         computed = plans.computed(tape, slots)
         #: for each of ``slots``: its index among the inputs, or -1 for the program's next result
         self.passed = tuple(tape.input_at.get(slot, -1) for slot in slots) if len(computed) < len(slots) else ()
-        self.graph: Graph | None = extract(tape.node, computed) if computed else None
+        self.graph: Graph | None = extract(tape.node, computed, tape.input_at) if computed else None
         if self.graph is not None:
             self.positions = self.graph.positions
             #: does it run on several devices? Then it runs as at a barrier

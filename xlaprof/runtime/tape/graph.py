@@ -6,6 +6,8 @@ The same subgraph at another place of the trie has the same hash, so it finds th
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof.runtime.trace.ops import Op, is_view
@@ -21,12 +23,15 @@ if TYPE_CHECKING:
     from xlaprof.recording.stacks import RawFrame
 
 
+_NONE: Mapping[int, int] = MappingProxyType({})
+
+
 class Graph(NamedTuple):
     """Operations in order, and their inputs. Slots are those of the trace that it was extracted from."""
 
     nodes: tuple[Node, ...]
     inputs: tuple[int, ...]  # slots
-    positions: tuple[int, ...]  # of the inputs, in order of first use on the tape
+    positions: tuple[int, ...]  # of the inputs, among those of the tape
     sigs: tuple[Sig, ...]  # of the inputs
     floats: tuple[Packed, ...]  # packed scalars read, in order of first use
     ints: tuple[Packed, ...]
@@ -59,12 +64,14 @@ def graph_text(graph: Graph) -> str:
     return f"a graph of {plural(n, 'operation')}{ends}"
 
 
-def extract(end: Node, outs: tuple[int, ...]) -> Graph:
-    """The part of the trace ending at ``end`` that the values at ``outs`` depend on."""
+def extract(end: Node, outs: tuple[int, ...], input_at: Mapping[int, int]) -> Graph:
+    """The part of the trace ending at ``end`` that the values at ``outs`` depend on.
+
+    ``input_at``: the tape's, slots of the inputs and where their values are.
+    """
     path = end.path()
     maker = {out.slot: node for node in path for out in node.outs}
-    order = {slot: i for i, slot in enumerate(node.slot for node in path if node.op is INPUT)}
-    needed = _needed(maker, outs)
+    needed = _needed(maker, outs, input_at)
     nodes: list[Node] = []
     inputs: list[Node] = []
     floats: list[Packed] = []
@@ -81,13 +88,13 @@ def extract(end: Node, outs: tuple[int, ...]) -> Graph:
             node = entered.pop(slot, None)
             if node is not None:
                 names[slot] = f"p{len(inputs)}"
-                lines.append(f"p{len(inputs)}:{node.key.text}")
+                lines.append(f"p{len(inputs)}:{_form(node).text}")
                 inputs.append(node)
 
     for node in path:
         if id(node) not in needed:
             continue
-        if node.op is INPUT:
+        if node.slot in input_at:
             entered[node.slot] = node
             continue
         slots, scalars = leaves(node.args, node.kwargs)
@@ -111,8 +118,8 @@ def extract(end: Node, outs: tuple[int, ...]) -> Graph:
     return Graph(
         nodes=tuple(nodes),
         inputs=tuple(node.slot for node in inputs),
-        positions=tuple(order[node.slot] for node in inputs),
-        sigs=tuple(node.key for node in inputs),
+        positions=tuple(input_at[node.slot] for node in inputs),
+        sigs=tuple(_form(node) for node in inputs),
         floats=tuple(floats),
         ints=tuple(ints),
         seeds=tuple(seeds),
@@ -137,16 +144,30 @@ def _is_view(node: Node) -> bool:
     return isinstance(node.op, Op) and is_view(node.op.func)
 
 
-def _needed(maker: dict[int, Node], outs: tuple[int, ...]) -> set[int]:
+def depended_on(end: Node, outs: tuple[int, ...]) -> dict[int, Node]:
+    """The operations, and the inputs, that the values at ``outs`` on the trace to ``end`` depend on, by slot."""
+    path = end.path()
+    needed = _needed({out.slot: node for node in path for out in node.outs}, outs)
+    return {node.slot: node for node in path if id(node) in needed}
+
+
+def _needed(maker: dict[int, Node], outs: tuple[int, ...], input_at: Mapping[int, int] = _NONE) -> set[int]:
     """Ids of the nodes that the values at ``outs`` depend on."""
     needed: set[int] = set()
     todo = list(outs)
     while todo:
-        node = maker[todo.pop()]
+        slot = todo.pop()
+        node = maker[slot]
         if id(node) not in needed:
             needed.add(id(node))
-            todo.extend(reads(node))
+            if slot not in input_at:
+                todo.extend(reads(node))
     return needed
+
+
+def _form(node: Node) -> Any:
+    """Shape and dtype of an input, and how it lies on several devices."""
+    return node.key if node.op is INPUT else node.sig
 
 
 def canonical_name(node: Node) -> str:

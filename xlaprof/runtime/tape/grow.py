@@ -6,7 +6,7 @@ user's stack is read. Steady state never comes here.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from xlaprof.runtime import metrics
+from xlaprof.runtime import metrics, parity
 from xlaprof.runtime.clock import clock
 from xlaprof.runtime.lowering.registry import JAX_DTYPE, Aval
 from xlaprof.runtime.shapes.infer import NoMeta, infer
 from xlaprof.runtime.trace import naming, source
 from xlaprof.runtime.trace.evaluate import Call
-from xlaprof.runtime.trace.ops import TENSOR, TENSORS
+from xlaprof.runtime.trace.ops import SCALAR, TENSOR, TENSORS
 from xlaprof.runtime.trace.storage import Sig, View
 from xlaprof.runtime.trace.trie import Const, Divergence, Node, Packed, Ref, Spec
 
@@ -48,8 +48,14 @@ EMPTY: Any = Pseudo("xlaprof.empty", lambda ctx: jnp.zeros(ctx.out[0].shape, ctx
 DEFAULT: Any = Pseudo("xlaprof.default_dtype")
 
 
+#: floats that a tape's packed floats begin with -> what stands for them there
+ALWAYS_PACKED = {value: Packed("f", i) for i, value in enumerate((0.0, 1.0, -1.0))}
+
+
 class Recording(Protocol):
     """A tape's position in the trie."""
+
+    eager: bool
 
     node: Node
     nodes: int
@@ -78,15 +84,16 @@ def grow(
     start = perf_counter_ns()
     parent = tape.node
     node = Node(parent, key, op)
+    node.role = source.role()
     specs: list[Spec | None]
     if spec is not None:
         node.args, node.kwargs, specs = args, kwargs, spec if isinstance(spec, list) else [spec]
     else:
-        node.args, node.kwargs = _template(op, key, args, kwargs)
+        unkey = _unkey_of_optimizer if node.role == "optimizer" and not tape.eager and not parity.strict else _unkey
+        node.args, node.kwargs = _template(op, key, args, kwargs, unkey)
         specs = _describe(op, node, args, kwargs)
     node.set_outs(specs)
     node.frames, node.module = source.here()
-    node.role = source.role()
     if tape.divergence is None:
         is_optimizer = node.role in ("optimizer", "state")  # its hyperparameters are on the stack only now
         tape.divergence = Divergence(parent, node, naming.hyperparameters() if is_optimizer else ())
@@ -98,25 +105,49 @@ def grow(
 
 
 def _template(
-    op: Op, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    op: Op, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], unkey: Callable[[Op, str, Any], Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments: values on the tape as :class:`Ref`, scalars as :class:`Packed` or plain numbers."""
     n = len(args)
     keys = key[1 : 1 + n]
     return (
-        tuple(_unkey(kind, k) for kind, k in zip(op.kinds, keys, strict=False)),
-        {name: _unkey(op.kwarg_kinds[name], k) for name, k in key[1 + n :]},
+        tuple(unkey(op, name, k) for name, k in zip(op.names, keys, strict=False)),
+        {name: unkey(op, name, k) for name, k in key[1 + n :]},
     )
 
 
-def _unkey(kind: str, key: Any) -> Any:
+def _unkey(op: Op, name: str, key: Any) -> Any:
+    """What stands for ``key`` of the argument ``name`` in the template."""
+    kind = op.kwarg_kinds[name]
     if type(key) is Const:
         return key.value
     if kind == TENSOR and type(key) is int:
         return Ref(key)
     if kind == TENSORS and key is not None:
-        return tuple(_unkey(TENSOR, k) for k in key)
+        return tuple(Ref(k) if type(k) is int else _number(k) for k in key)
     return key
+
+
+def _number(key: Any) -> Any:
+    return key.value if type(key) is Const else key
+
+
+#: (operator, argument, what stands for the number elsewhere) -> what stands for it in an optimizer's step
+_own: dict[tuple[Op, str, Packed], Packed] = {}
+
+
+def _unkey_of_optimizer(op: Op, name: str, key: Any) -> Any:
+    """The same in an optimizer's step.
+
+    Its numbers are formulas of the step's number: in the first step some are 0 or 1 that no later step has, and some
+    equal others (in Adam's, 1 - beta ** 1 is 1 - beta). The graph is that of the later steps: each argument's number is
+    an input, and the same one only where the same argument of the same operator has it.
+    """
+    if type(key) is Const and type(key.value) is float and op.kwarg_kinds[name] in (SCALAR, TENSOR):
+        key = ALWAYS_PACKED.get(key.value, key)
+    if type(key) is not Packed:
+        return _unkey(op, name, key)
+    return _own.setdefault((op, name, key), Packed(key.kind, key.index))
 
 
 #: signature of a call -> its lowering

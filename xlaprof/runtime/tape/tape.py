@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from xlaprof.runtime.trace.errors import raise_failed
-from xlaprof.runtime.trace.storage import NOWHERE, Copy, Failed, Sig, Storage, View, sig
+from xlaprof.runtime.trace.storage import NOWHERE, Constant, Copy, Failed, Sig, Storage, View, sig
 from xlaprof.runtime.trace.trie import Const, Divergence, Node, Packed, Ref, Spec, prune
 
 from . import op_counters
-from .grow import DEFAULT, EMPTY, INPUT, grow
+from .grow import ALWAYS_PACKED, DEFAULT, EMPTY, INPUT, grow
 from .known_traces import KEPT, KNOWN, KnownTrace
 from .views import scatter_of
 
@@ -69,8 +69,8 @@ class Tape:
     # Every operation reads several. Without slots, an instance of more than 30 attributes is a dict that is searched.
     __slots__ = (
         "_resting", "arrays", "by_array", "counted", "default", "device", "divergence", "eager", "epoch", "float_keys",
-        "floats", "index", "input_at", "int_keys", "ints", "known", "let_go", "lock", "node", "nodes", "owners",
-        "partition", "pieces", "root", "seeded", "seeds", "shed_at", "storages", "torch_device", "viewed",
+        "floats", "given", "index", "input_at", "int_keys", "ints", "known", "let_go", "lock", "node", "nodes",
+        "owners", "partition", "pieces", "root", "seeded", "seeds", "shed_at", "storages", "torch_device", "viewed",
     )  # fmt: skip
 
     def __init__(self, index: int, device: jax.Device) -> None:
@@ -110,9 +110,10 @@ class Tape:
         self.arrays: list[Any] = []  # inputs, in order of first use
         self.owners: list[Storage] = []  # and the storages they came from
         self.input_at: dict[int, int] = {}  # slot of an input -> index in these two
+        self.given: list[int] = []  # those of ``input_at`` that were recorded as constants, the last ones
         self.storages: list[Storage] = []  # storages that were given a value: the possible outputs
         self.pieces: list[Any] = []  # and weak references to views that are: a view holds its base
-        self.floats: list[float] = []
+        self.floats: list[float] = [*ALWAYS_PACKED]
         self.ints: list[int] = []
         self.seeds: list[tuple[int, int]] = []  # (seed, offset) of each random operation
         self.float_keys: dict[float, Packed | Const] = {**SPECIAL_FLOATS}
@@ -192,6 +193,20 @@ class Tape:
         view.epoch = self.epoch
         return slot
 
+    def give(self, slot: int, array: Any, owner: Storage) -> None:
+        """Have graphs take ``array`` for the value at ``slot``, which was recorded as an operation."""
+        self.given.append(slot)
+        self.input_at[slot] = len(self.arrays)
+        self.arrays.append(array)
+        self.owners.append(owner)
+
+    def take_back(self) -> None:
+        """Undo :meth:`give`."""
+        while self.given:
+            del self.input_at[self.given.pop()]
+            self.arrays.pop()
+            self.owners.pop()
+
     def follow(self, step: Node, slot: int) -> int:
         """Record the view operator of ``step`` again, on the value at ``slot``, with the line that made the view."""
         key = (step.op, slot, *step.key[2:])
@@ -255,6 +270,10 @@ class Tape:
             return self.new_int(value) if key is None else key
         return const(value)
 
+    def number(self, packed: Packed) -> Any:
+        """The value of a packed scalar."""
+        return self.floats[packed.index] if packed.kind == "f" else self.ints[packed.index]
+
     # -- writing values -------------------------------------------------------------------------------
 
     def write(self, storage: Storage, slot: int) -> None:
@@ -306,6 +325,12 @@ class Tape:
     def output(self, slot: int, sig: Sig) -> Storage:
         """A new storage whose value is at ``slot``."""
         storage = Storage(self, sig, slot, self.epoch, self.epoch)
+        self.storages.append(storage)
+        return storage
+
+    def constant(self, slot: int, sig: Sig) -> Storage:
+        """The same for a value that is one number in all elements."""
+        storage = Constant(self, sig, slot, self.epoch, self.epoch, made=(self.epoch, slot))
         self.storages.append(storage)
         return storage
 

@@ -23,6 +23,7 @@ _DEPTH = 80
 _OPTIM = os.path.dirname(torch.optim.__file__)
 _FUNCTIONAL = torch.nn.functional.__file__
 _CLIP = os.path.join(os.path.dirname(torch.nn.utils.__file__), "clip_grad.py")
+_SCALER = torch.amp.grad_scaler.__file__
 _AUTOCAST = os.path.join(os.path.dirname(os.path.dirname(__file__)), "pytorch", "autocast.py")
 #: functions that behave differently in training and in evaluation
 _MODES = frozenset(
@@ -97,6 +98,8 @@ def role() -> str:
         file, name = frame.f_code.co_filename, frame.f_code.co_name
         if file.startswith(_OPTIM):
             return _IN_OPTIMIZER.get(name, "optimizer")
+        if file == _SCALER and name == "_lazy_init_scale_growth_tracker":
+            return "state"
         if file == _FUNCTIONAL and name in _MODES:
             return "mode"
         if file == _CLIP:

@@ -102,6 +102,12 @@ class Copy(Storage, gc=False, eq=False, kw_only=True):
     own: int  # slot of the copy itself
 
 
+class Constant(Storage, gc=False, eq=False, kw_only=True):
+    """A storage that was made with one number in all elements (``zeros_like``, ``full``...), or without a value."""
+
+    made: tuple[int, int] = (NOWHERE, 0)  # the epoch, and the slot of its first value, if that is one number
+
+
 def base_of(storage: Storage) -> Storage:
     """The storage that ``storage`` shows: its base, or itself."""
     return storage.base if isinstance(storage, View) else storage

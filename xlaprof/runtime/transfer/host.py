@@ -22,7 +22,7 @@ from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.errors import Foreign, final
 from xlaprof.runtime.trace.ops import Op
-from xlaprof.runtime.trace.storage import NOWHERE, Storage, sig
+from xlaprof.runtime.trace.storage import NOWHERE, Constant, Storage, sig
 from xlaprof.runtime.trace.tensor import XLATensor, handle
 
 
@@ -199,6 +199,8 @@ def fill(tape: Tape, storage: Storage, value: torch.Tensor) -> None:
         full = torch.ops.aten.full.default([], value.item(), dtype=value.dtype, device=tape.torch_device)
         with tape.lock:
             tape.write(storage, tape.slot_of(full._storage))
+            if type(storage) is Constant and storage.array is None and storage.made[0] != tape.epoch:
+                storage.made = (tape.epoch, storage.slot)
         metrics.sample("TensorToData", perf_counter_ns() - start)
         return
     # with several devices it stays on the host until its sharding is known

@@ -1,8 +1,13 @@
-"""``fused=True`` of ``torch.optim``'s Adam, AdamW, SGD and Adagrad.
+"""What ``torch.optim`` asks of a device: ``fused=True``, and one graph from SGD's first step on.
 
-For each, PyTorch has one operator that updates all parameters, and a list of devices that have it; PyTorch/XLA is not
-on the list. Here the operator's arithmetic is recorded and compiled into the step's graph. (Hugging Face's ``Trainer``
-uses it by default.)
+For Adam, AdamW, SGD and Adagrad PyTorch has one operator that updates all parameters, and a list of devices that have
+it; PyTorch/XLA is not on the list. Here the operator's arithmetic is recorded and compiled into the step's graph.
+(Hugging Face's ``Trainer`` uses it by default.)
+
+In its first step with momentum SGD makes each buffer a copy of the gradient, and from the second on it computes
+``buffer * momentum + gradient``: two graphs. A buffer of zeros gives the same numbers by the second formula alone, so a
+parameter gets one before its first update. With dampening the formulas differ: then it is as ever, as it is under
+strict parity, where both graphs are compiled as in PyTorch/XLA.
 """
 
 from __future__ import annotations
@@ -10,11 +15,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.optim.optimizer as _optimizer
+from torch.optim import SGD
 
+from xlaprof.runtime import parity
 from xlaprof.runtime.dispatch.handlers import special
+from xlaprof.runtime.tape import mode
+from xlaprof.runtime.trace.tensor import XLATensor
 
 Tensors = Sequence[torch.Tensor]
 
@@ -29,8 +39,9 @@ def devices_with_fused() -> list[str]:
 
 
 def install() -> None:
-    """Put ``xla`` on PyTorch's list of devices that have fused optimizers, where each optimizer looks it up."""
+    """Put ``xla`` on PyTorch's list of devices with fused optimizers, and have SGD begin with our momentum."""
     _optimizers._get_fused_kernels_supported_devices = devices_with_fused
+    _class._init_group = _init_group  # SGD begins each step with it
 
 
 def _update(
@@ -111,3 +122,34 @@ def fused_adagrad(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
     counts = [count.clone() for count in steps]
     _update(parameters, gradients, counts, sums, options=kwargs, step=step)
+
+
+# -- SGD's momentum -------------------------------------------------------------------------------------------
+
+_class: Any = SGD
+_sgd_init_group: Any = _class._init_group
+
+#: optimizers whose buffers are all there -> how many parameters they had then
+_ready: WeakKeyDictionary[SGD, int] = WeakKeyDictionary()
+
+
+def _init_group(self: SGD, group: dict[str, Any], *lists: Any) -> Any:
+    if group["momentum"] != 0 and group["dampening"] == 0 and type(self) is SGD:
+        count = sum(len(one["params"]) for one in self.param_groups)
+        if _ready.get(self) != count and not (
+            parity.strict or mode.run_recorded is not None or torch.compiler.is_compiling()
+        ):
+            _make_buffers(self, group["params"])
+            if len(self.state) == count:
+                _ready[self] = count
+    return _sgd_init_group(self, group, *lists)
+
+
+def _make_buffers(optimizer: SGD, parameters: list[torch.Tensor]) -> None:
+    for parameter in parameters:
+        gradient = parameter.grad
+        if isinstance(gradient, XLATensor) and gradient._storage.tape.partition is None:
+            state = optimizer.state[parameter]
+            if state.get("momentum_buffer") is None:
+                with torch.no_grad():
+                    state["momentum_buffer"] = torch.zeros_like(gradient)
