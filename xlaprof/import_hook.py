@@ -55,7 +55,9 @@ def serve(to: CodeType | None = None) -> None:
 
 
 def _offer_accelerator() -> None:
-    """Load the runtime when the program first asks ``torch.accelerator`` for a device."""
+    """Load the runtime when the program first asks ``torch.accelerator`` for a device. Loaded, it answers itself."""
+    if "xlaprof.runtime" in sys.modules:
+        return
     accelerator: Any = sys.modules["torch.accelerator"]
     theirs = {name: getattr(accelerator, name) for name in ("current_accelerator", "device_count", "is_available")}
 

@@ -150,7 +150,7 @@ def test_nothing_is_printed_but_through_the_door() -> None:
         if not name.startswith(("runtime/", "torch_xla/")) and name != "text/output.py":
             found += [f"{name}: {ast.unparse(call)}" for call in _prints(ast.parse(file.read_text()))]
     assert found == [
-        "commands/run.py: print(e.code, file=sys.stderr)",  # as Python itself prints what a program exits with
+        "running.py: print(e.code, file=sys.stderr)",  # as Python itself prints what a program exits with
         "pages/page.py: console.print(_Safe(render(console.width)))",  # these two into a string
         "reports.py: console.print(render(self, _WIDTH))",
     ]
