@@ -12,6 +12,7 @@ import copy
 import functools
 import importlib
 import linecache
+import math
 import os
 import random
 import re
@@ -104,12 +105,15 @@ class Watch:
         kept, losses = torch.load(plain, weights_only=True)
         for number, (ours, theirs) in enumerate(zip(kept, self.kept, strict=False), 1):
             if found := difference_of(f"what compiled call {number} returns", ours, theirs):
-                self.write("failure", Failure("numbers", str(found), error=found.error, whole=True))
+                self.write("failure", Failure("numbers", str(found), error=_finite(found.error), whole=True))
                 return
         for number, (one, other) in enumerate(zip(losses, self.losses, strict=False), 1):
             if abs(one - other) > LOSS * max(abs(one), 1e-6):
                 text = f"loss {number} is {other:.6g}, {one:.6g} without torch.compile"
-                self.write("failure", Failure("numbers", text, error=abs(one - other), whole=True))
+                self.write(
+                    "failure",
+                    Failure("numbers", text, error=_finite(abs(one - other) / max(abs(one), 1e-6)), whole=True),
+                )
                 return
 
     # -- graphs
@@ -164,7 +168,7 @@ class Watch:
             self.wrong |= found is not None
             self.random |= graph is not None and is_random(graph)
             if found is not None:
-                self._fail("numbers", str(found), number, graph, args, found.error, found.eager)
+                self._fail("numbers", str(found), number, graph, args, _finite(found.error))
             _reset_high_water()
             self.apart += time.perf_counter() - begin
             try:
@@ -183,13 +187,12 @@ class Watch:
         number: int,
         graph: Any,
         inputs: Sequence[Any],
-        error: float = 0.0,
-        eager: float = 0.0,
+        error: float | None = None,
     ) -> None:
         place, code = _place(graph)
         folder = self._keep(kind, number, graph, inputs)
         kind = "memory" if is_of_memory(text) else kind
-        self.write("failure", Failure(kind, text, place, code, folder, False, error, eager))
+        self.write("failure", Failure(kind, text, place, code, folder, False, error))
 
     def _keep(self, kind: str, number: int, graph: Any, inputs: Sequence[Any]) -> str:
         """Write the graph as a program that runs alone: its folder, "" for none."""
@@ -315,6 +318,10 @@ def _finish() -> None:
         torch.cuda.synchronize()
 
 
+def _finite(error: float) -> float | None:
+    return error if math.isfinite(error) else None
+
+
 def _is_float(one: Any) -> bool:
     return isinstance(one, torch.Tensor) and one.is_floating_point() and one.numel() > 0
 
@@ -369,7 +376,9 @@ def _short(error: BaseException) -> str:
         inner := getattr(error, "inner_exception", None), Exception
     ):
         error = inner
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    why = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]  # Dynamo's
+    text = " ".join([line.rstrip(".") + "." for line in lines[:1]] + why[:1]).rstrip(".")
     return f"{type(error).__name__}: {text}"[:300] if text else type(error).__name__
 
 

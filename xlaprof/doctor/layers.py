@@ -30,7 +30,7 @@ LAYERS = (
         'backend="eager"',
         "eager",
         "Dynamo, which captures graphs and guards them",
-        "Keep the function that is captured wrongly out of it with torch.compiler.disable.",
+        "Take fullgraph=True away, or keep the function that cannot be captured out with torch.compiler.disable.",
     ),
     Layer(
         'backend="aot_eager"',
@@ -68,8 +68,7 @@ class Failure(msgspec.Struct, frozen=True):
     code: str = ""
     graph: str = ""  # the folder with it, "" where it could not be written down
     whole: bool = False  # seen of the program, not of a graph
-    error: float = 0.0  # relative; of numbers
-    eager: float = 0.0  # the error of PyTorch's own result, by the same measure
+    error: float | None = None  # relative; of numbers; None: it cannot be measured
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -127,6 +126,9 @@ class Diagnosis(msgspec.Struct, frozen=True):
 SLOW = 1.1  # times PyTorch's own time, from which a compiled call is slow
 
 
+ENOUGH = 20  # calls, to judge their time
+
+
 def verdicts(seen: Sequence[Seen]) -> list[Verdict]:
     """The first layer at which each kind of trouble shows, in the order of the ladder."""
     found: dict[str, Verdict] = {}
@@ -155,7 +157,7 @@ _SAYS = {
 
 def _slow(seen: Sequence[Seen]) -> Verdict | None:
     """Is the last layer that ran to its end slower than no compilation, and from which layer on?"""
-    whole = [one for one in seen if not math.isnan(one.steady) and not any(f.kind != "numbers" for f in one.failures)]
+    whole = [one for one in seen if len(one.calls) >= ENOUGH and not any(f.kind != "numbers" for f in one.failures)]
     if len(whole) < 2 or whole[0].layer != LAYERS[0].name:
         return None
     plain = whole[0].steady

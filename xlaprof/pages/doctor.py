@@ -26,7 +26,7 @@ def render(diagnosis: Diagnosis, width: int) -> RenderableType:
         table(("layer", "result", "in all", "compiling", "a call", "memory"), rows, width, text="layer"),
         Text(),
     ]
-    parts += [Text(line, "dim") for line in _notes(diagnosis)]
+    parts += [paragraph("", line, width, "dim", indent="") for line in _notes(diagnosis)]
     parts.append(title("Verdict", width))
     for verdict in diagnosis.verdicts:
         parts += [
@@ -38,9 +38,9 @@ def render(diagnosis: Diagnosis, width: int) -> RenderableType:
     made = diagnosis.reproducer
     if made is not None:
         file = os.path.relpath(made.file)
-        fails = {"yes": "fails as the program does", "no": "does not fail alone", "not in time": "did not end in time"}
+        fails = {"yes": "runs alone and fails", "no": "does not fail alone", "not in time": "did not end in time"}
         remark = f"; {made.remark}" if made.remark else ""
-        text = f"{file} has {plural(made.operations, 'operation')}, runs alone and {fails[made.fails]}{remark}."
+        text = f"{file} has {plural(made.operations, 'operation')} and {fails[made.fails]}{remark}."
         parts.append(paragraph("Reproducer: ", text, width, indent=""))
     parts.append(Text(f"All that was written is in {os.path.relpath(diagnosis.folder)}.", "dim"))
     return Group(*parts)
