@@ -65,7 +65,7 @@ def recorded(steps: list[str], change: Planted | None) -> graph_diff.Recorded | 
     live = tape.live()
     slots = tuple(sorted({storage.slot for storage in live}))
     end = tape.node
-    trace = graph_diff.remember(tape, "sync", PLACE, end, extract(end, slots), slots, lambda: None)
+    trace = graph_diff.remember(tape, "sync", PLACE, end, extract(end, slots, tape.input_at), slots, lambda: None)
     plans.use(end)
     diff = graph_diff.record(tape, trace, live)
     del x, held, live
