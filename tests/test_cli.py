@@ -122,6 +122,7 @@ def test_output_that_cannot_be_written_is_the_disks_fault() -> None:
     log = Path(__file__).parent.parent / "sample_traces" / "decoder.log"
     for args in (
         ["--help"],
+        ["run", "--help"],
         ["report", str(log)],
         ["report", "--json", str(log)],
         ["check", str(log), "--no-fallback"],

@@ -107,6 +107,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (see {self.prog} --help)")
 
+    def print_help(self, _: object = None) -> None:
+        write(self.format_help())  # argparse's own says nothing of a full disk
+
 
 def _complete() -> None:
     """Answer a shell that asks what may follow (``xlaprof completion``), and end the process."""

@@ -104,9 +104,14 @@ def with_progress(events: Reader, path: str | os.PathLike[str], what: str = "") 
 
     ``what``: what they are read for, where they are read more than once.
     """
-    if not sys.stderr.isatty() or os.path.getsize(path) <= _LARGE:
+    if not takes_long(path):
         return iter(events)
     return _counted(events, f"{what}: " if what else "")
+
+
+def takes_long(path: str | os.PathLike[str]) -> bool:
+    """Whether a person at standard error is shown what is being done with the recording at ``path``."""
+    return sys.stderr.isatty() and os.path.getsize(path) > _LARGE
 
 
 def reading(path: str) -> Callable[[str], tuple[Reader, Iterator[AnyEvent]]]:

@@ -81,3 +81,57 @@ def shown_at_level(asked: bool) -> Program:
         quiet.debug(f"mean {x.mean():.3f}")
 
     return loop(step)
+
+
+def halved(n: int, x: Any) -> Any:
+    rate = 4.0
+    while rate > 0.1:
+        if (x * rate).sum() < 90:
+            break
+        rate = rate / 2
+    return x * rate
+
+
+def halved_by_a_mask(n: int, x: Any) -> Any:
+    rate = x.new_full((1,), 4.0)
+    for _ in range(6):
+        rate = torch.where((x * rate).sum() < 90, rate, rate / 2)
+    return x * rate
+
+
+def capped(n: int, x: Any) -> Any:
+    return [min(row.sum() - n, torch.full_like(row.sum(), 9.5)) for row in x]
+
+
+def capped_at_once(n: int, x: Any) -> Any:
+    return torch.minimum(x.sum(1) - n, torch.full_like(x[0], 9.5))
+
+
+def classes(**given: int) -> Step:
+    return lambda n, x: torch.nn.functional.one_hot(x.argmax(-1), **given) * x.sum()
+
+
+def trained(make: Any) -> Program:
+    def program() -> None:
+        weight = torch.nn.Parameter(torch.ones(4, 4, device="xla"))
+        optimizer = make([weight], lr=0.1)
+        for _ in range(STEPS):
+            weight.square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            xr.sync()
+
+    return program
+
+
+def binned(on_the_host: bool) -> Program:
+    def program() -> None:
+        scores = torch.linspace(0, 3.9, 24).to("xla")
+        for _ in range(3):
+            scores = scores * 0.97
+            xr.sync()
+        bins = [0] * 4
+        for one in scores.cpu() if on_the_host else scores:
+            bins[int(one)] += 1
+
+    return program

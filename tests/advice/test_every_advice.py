@@ -46,6 +46,7 @@ _ACCELERATE = "accelerate takes seconds to import: benchmarks/wild.py runs it"
 _PIPELINE = "a pipeline takes ten seconds: benchmarks/wild.py runs it"
 #: advice that is not taken here, and why, or where else
 NOT_TAKEN = {
+    "Dimension {} grows from step to step": "the beginning of a sentence that is taken",
     "Write with index_copy_ at": "the beginning of a sentence that is taken",
     "Make the model with attn_implementation": "PyTorch/XLA has no part in it: transformers' masks are made so",
     "Leave the timesteps on the host": "a diffusion takes ten seconds",
@@ -69,7 +70,6 @@ NOT_TAKEN = {
     "Call {}() outside the compiled function": "a break by design, which no finding is made of",
     "or decorate it with torch._dynamo.dont_skip_tracing": "no program is known that gets it",
     "Set {words.scalars_as_inputs}": "a setting that is read when the process starts",
-    "Make the scheduler with set_alpha_to_one=False": _PIPELINE,
     "Call scheduler.set_begin_index(0)": _PIPELINE,
     "Keep {} constant, or let it take few values": "not taken yet: few values are few graphs",
     "Move what breaks the graph out of the loop": "PyTorch 2.13 tells what breaks it",

@@ -15,7 +15,21 @@ import torch.nn.functional as F
 from torch.distributions import Normal
 
 import xlaprof.runtime as xr
-from tests.advice.kept_values import Step, by_weekday, kept_for_later, loop, shown_at_level, tallied
+from tests.advice.kept_values import (
+    Step,
+    binned,
+    by_weekday,
+    capped,
+    capped_at_once,
+    classes,
+    halved,
+    halved_by_a_mask,
+    kept_for_later,
+    loop,
+    shown_at_level,
+    tallied,
+    trained,
+)
 from tests.advice.taken import STEPS, Case, Program, take
 from xlaprof import import_hook
 
@@ -317,6 +331,30 @@ READS = [
         loop(every_tenth(lambda n, x: x.sum().item())),
     ),
     Case("a weight of each row", "transfer", loop(weighed), "Decide on the device", loop(chosen)),
+    Case(
+        "the turns of a search",
+        "transfer",
+        loop(halved),
+        "Run the most turns that the loop at ",
+        loop(halved_by_a_mask),
+    ),
+    Case(
+        "the least of two tensors",
+        "transfer",
+        loop(capped),
+        "Decide on the device",
+        loop(capped_at_once),
+        also=("torch.minimum for min()",),
+    ),
+    Case("elements", "recompile", binned(False), "Bring the whole tensor to the host once", binned(True)),
+    Case("a number of classes", "transfer", loop(classes()), "Find what ", loop(classes(num_classes=4))),
+    Case(
+        "an optimizer",
+        "transfer",
+        trained(torch.optim.Adafactor),
+        "Take an optimizer that reads nothing",
+        trained(torch.optim.SGD),
+    ),
     Case("an action", "transfer", loop(acted), "Let one read serve many turns", loop(every_tenth(acted))),
     Case("a print", "transfer", loop(printed), "Show it ", loop(every_tenth(printed))),
     Case("a log", "transfer", loop(logged), "Show it ", loop(every_tenth(logged))),
@@ -414,7 +452,7 @@ READS = [
         "a library's function",
         "transfer",
         loop(library_call),
-        ", or leave out what it looks at the value for",
+        "pass that number, or leave ",
         loop(unchecked_loss),
     ),
     Case(

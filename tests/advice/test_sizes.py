@@ -53,6 +53,42 @@ def either_way(table: Any, at: Any) -> Any:
     return torch.where(at % 2 == 0, table.flip([0]), table.flip([1])).cumsum(1)
 
 
+def queued(ring: bool) -> Program:
+    """The latest rows of all, 9 at most: put together anew, or written into a ring."""
+
+    def program() -> None:
+        queue = torch.zeros(1, 6).to(DEVICE)
+        buffer = torch.zeros(9, 6, dtype=torch.float32, device=DEVICE)
+        position = torch.tensor([1]).to(DEVICE)
+        filled = torch.tensor([1]).to(DEVICE)
+        for n in range(14):
+            new = torch.full((1, 6), n / 3).to(DEVICE)
+            if ring:
+                buffer = buffer.index_copy(0, position, new)
+                position = (position + 1) % 9
+                filled = filled + 1
+                out = torch.where((positions(9) < filled)[:, None], buffer, 0.0).square().sum()
+            else:
+                queue = torch.cat([queue, new])[-9:]
+                out = queue.square().sum()
+            xr.sync()
+            del out
+
+    return program
+
+
+def padded_left(width: int) -> Program:
+    """Rows padded on the left: to the longest of a batch, or to one width."""
+
+    def left_pad(lengths: Any) -> Any:
+        longest = max(width, max(lengths))
+        return torch.stack([F.pad(torch.arange(n), (longest - n, 0)) for n in lengths]).to(DEVICE)
+
+    return steps(
+        lambda lengths: (left_pad(lengths) % 5).cumsum(1).sum(), [(n, n - 2) for n in (7, 9, 12, 8, 11, 10, 9, 7)]
+    )
+
+
 def both_slices(table: Any, at: int) -> Any:
     left = table[:, at : at + 3]
     right = table.exp()[:, at : at + 3]
@@ -171,6 +207,15 @@ def scores() -> list[Any]:
 
 LARGEST = "Take the largest size each time"
 CASES = [
+    Case("a queue that is cut", "recompile", queued(False), ", until the slice keeps the last ", queued(True)),
+    Case("rows padded on the left", "recompile", padded_left(0), "() chooses its width: ", padded_left(12)),
+    Case(
+        "an exponent",
+        "recompile",
+        given(lambda table, n: ((table + 1) ** (1 / n)).sum()),
+        "Raise it to a power that a tensor of one element holds",
+        given(lambda table, n: ((table + 1) ** n).sum(), lambda n: torch.tensor([1 / n]).to(DEVICE)),
+    ),
     Case(
         "k of a top-k",
         "recompile",

@@ -202,7 +202,7 @@ BARRIERS = [
         "none before a read",
         "growing_graph",
         reads(False),
-        " at the end of every step, and read after it",
+        ", and read after it",
         reads(True),
         counts=(Compile,),
     ),
@@ -343,7 +343,7 @@ IDLE = [
     Idle(
         "a data wait",
         lambda story, line: story.data(25, line),
-        "Load ahead: ",
+        ", or load ahead: ",
         lambda story, line: story.data(0.1, line),
     ),
     Idle(
@@ -361,7 +361,7 @@ IDLE = [
     Idle(
         "cheaper samples",
         lambda story, line: story.data(25, line),
-        ", or cheaper per-sample work.",
+        "Make a sample cheaper",
         lambda story, line: story.data(4, line),
     ),
     Idle(

@@ -34,7 +34,7 @@ class Tools:
         return json.loads(data)
 
     def overview(self) -> Overview:
-        return Overview.of(self.ask("overview_page"))
+        return Overview.of(self.ask("overview_page"), records(self.ask("framework_op_stats")[0]))
 
     def trace(self) -> list[dict[str, Any]]:
         """The events of the trace viewer, each with the names of its ``process`` and ``thread``."""
@@ -65,30 +65,50 @@ class Tools:
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """The overview page: times in ms, ratios of 1."""
+    """The overview page, and the device's idle time, which only another page has: times in ms, ratios of 1."""
 
     idle: float
     steps: dict[int, float]  # number -> ms
     step_average: float
-    step_idle: dict[int, float]  # number -> ms of the step that the device was idle
+    step_idle: dict[int, float]  # number -> ms of the step that the device was idle, and not for input
+    step_input: dict[int, float]  # number -> ms of the step that the idle device waited for input
+    step_busy: dict[int, float]
     device: str
+    says: str  # of input
+    next: str
+    lines: list[str]  # of xlaprof, in its order
+    figures: dict[str, str]  # of the whole run
 
     @classmethod
-    def of(cls, page: list[dict[str, Any]]) -> Overview:
+    def of(cls, page: list[dict[str, Any]], operations: list[dict[str, Any]]) -> Overview:
         analysis, steps, environment = page[:3]
-        columns = [column["id"] for column in steps["cols"]]
-        rows = [dict(zip(columns, (cell["v"] for cell in row["c"]), strict=True)) for row in steps["rows"]]
+        rows = records(steps)
+        times = {row["operation"]: row["total_self_time"] for row in operations if row["host_or_device"] == "Device"}
+        messages = [row["message"] for row in records(page[6]) if row["message"].startswith("xlaprof ")]
+        said = [(int(message.split(" ")[1].split("/")[0]), message) for message in messages]
         return cls(
-            idle=float(analysis["p"]["device_idle_time_percent"].rstrip("%")) / 100,
+            idle=times.get("IDLE", 0.0) / sum(times.values()) if times else 0.0,
             steps={int(row["stepnum"]): _step_ms(row["tooltip"]) for row in rows},
             step_average=float(steps["p"]["steptime_ms_average"]),
             step_idle={int(row["stepnum"]): row["tcIdleTimeMs"] for row in rows},
+            step_input={int(row["stepnum"]): row["tcInfeedTimeMs"] for row in rows},
+            step_busy={int(row["stepnum"]): row["tcComputeTimeMs"] for row in rows},
             device=environment["p"]["device_type"],
+            says=steps["p"]["input_conclusion"],
+            next=steps["p"]["summary_nextstep"],
+            lines=[line.split(": ", 1)[1] for _, line in sorted(said)],
+            figures=analysis["p"],
         )
 
     @property
     def step_median(self) -> float:
         return statistics.median(self.steps.values())
+
+
+def records(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a table of XProf's."""
+    columns = [column["id"] for column in table["cols"]]
+    return [dict(zip(columns, (cell.get("v") for cell in row["c"]), strict=True)) for row in table.get("rows", ())]
 
 
 def _step_ms(tooltip: str) -> float:
@@ -117,3 +137,12 @@ def curves(written: Written) -> dict[str, dict[int, float]]:
         accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
         found = accumulator.EventAccumulator(written.files[1], size_guidance={"scalars": 0}).Reload()
         return {tag: {p.step: p.value for p in found.Scalars(tag)} for tag in found.Tags()["scalars"]}
+
+
+def texts(written: Written) -> dict[str, str]:
+    """TensorBoard's Text tab: tag -> Markdown, in the order in which they were written."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TensorBoard's own, on import
+        accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+        found = accumulator.EventAccumulator(written.files[1]).Reload()
+        return {tag: found.Tensors(tag)[0].tensor_proto.string_val[0].decode() for tag in found.Tags()["tensors"]}

@@ -224,7 +224,7 @@ def test_a_span_that_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
 def test_without_tensorboard_the_way_out_is_named(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("xlaprof.export.events_file.find_spec", lambda name: None)
+    monkeypatch.setattr("xlaprof.export.formats.tensorboard.find_spec", lambda name: None)
     assert run(log, "--to", "tensorboard", "-o", tmp_path / "out") == 2
     assert 'pip install "xlaprof[tensorboard]"' in capsys.readouterr().err
 
@@ -286,3 +286,34 @@ def suppress_message(part: str) -> Iterator[None]:
     except UserError as e:
         if part not in e.message:
             raise
+
+
+def test_a_person_at_a_terminal_sees_what_is_being_done_with_a_long_log(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(log, "--to", "tensorboard", "-o", tmp_path / "quiet") == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("xlaprof.reports._LARGE", 0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert run(log, "--to", "tensorboard", "-o", tmp_path / "shown") == 0
+    said = [line.removesuffix("\x1b[K") for line in capsys.readouterr().err.split("\r") if line]
+    assert said == [
+        "",
+        "analysing",
+        "writing the threads of the host",
+        "writing 5 executions of device 0",
+        "writing the curves of 5 steps",
+        "",
+    ]
+
+
+def test_a_scope_of_an_impossible_time_is_left_out_and_those_around_it_are_not(tmp_path: Path) -> None:
+    story = Training()
+    story.train(6)
+    name = story.text("broken")
+    story.events.append(ev.Scope(name=name, t=2**61, dur=5))
+    story.train(6, first=6)
+    written = export(story.end(), tmp_path)
+    assert "1 event left out: impossible times" in written.notes
+    drawn = [event["name"] for event in profile(written).trace()]
+    assert (drawn.count("forward"), drawn.count("broken")) == (12, 0)

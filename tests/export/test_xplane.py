@@ -36,7 +36,7 @@ def test_events_come_back_as_they_went_in_sorted(rows: list[tuple[str, tuple[int
     plane = Plane(1, "p")
     line = plane.line(1, "l")
     for name, (t, dur), stats in rows:
-        line.add(plane.name(name), t, dur, stats)
+        line.add(plane.name(name), t, dur, plane.stats(stats))
     (read,) = read_back([plane]).planes
     names = {entry.key: entry.value.name for entry in read.event_metadata}
     found = [(names[e.metadata_id], e.offset_ps // 1000, e.duration_ps) for e in read.lines[0].events]
@@ -66,7 +66,7 @@ def test_stats_keep_their_types_and_texts_are_stored_once() -> None:
     line = plane.line(1, "l")
     name = plane.name("n", stats={"program_id": 3})
     for _ in range(100):
-        line.add(name, 0, 1, {"i": -5, "f": 0.5, "s": "text", "big": 2**70})
+        line.add(name, 0, 1, plane.stats({"i": -5, "f": 0.5, "s": "text", "big": 2**70}))
     (read,) = read_back([plane]).planes
     assert stats_of(read, read.lines[0].events[0].stats) == {"i": -5, "f": 0.5, "s": "text", "big": str(2**70)}
     assert stats_of(read, read.stats) == {"kind": "cpu"}

@@ -35,7 +35,7 @@ def test_planted_step_time_and_idle_are_what_xprof_says(tmp_path: Path) -> None:
     assert set(read.steps.values()) == {10}
     assert read.idle == pytest.approx(4 * 49 / (10 * 49 + 6), abs=0.0005)  # from the first execution to the last
     assert all(idle == pytest.approx(4) for idle in read.step_idle.values())
-    assert read.device == "NVIDIA H200"
+    assert read.device == "NVIDIA H200 (GPU)"
     agrees(events, tmp_path / "again")
 
 

@@ -277,7 +277,7 @@ def test_reads_without_a_barrier_make_the_graph_grow(told: Callable) -> None:
     recorded = told(story)
     (growing,) = findings(recorded, "growing_graph")
     assert growing.place.code == "for _ in range(7):"
-    assert "No barrier ends a step" in growing.cause
+    assert "No barrier ends a turn of the loop" in growing.cause
     (read,) = findings(recorded, "transfer")
     assert read.place.code == "weight.sum().item()"
 

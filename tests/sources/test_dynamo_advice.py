@@ -329,7 +329,7 @@ RECOMPILATIONS = [
     Case(
         "constant size",
         calls(listed, *sizes(4, 5, 6)),
-        "The code turns this size into a constant",
+        "Something makes this size a constant",
         calls(listed, *sizes(4, 6, 6)),
         left=1,
     ),

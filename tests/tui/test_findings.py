@@ -155,4 +155,10 @@ async def test_the_line_is_opened_in_the_editor(
     async with app.run_test(size=(120, 40)) as pilot:
         await news(app, pilot)
         await pilot.press("o")
-    assert (tmp_path / "opened").read_text() == f"-w +24 {tmp_path}/train.py\n"
+        assert (tmp_path / "opened").read_text() == f"-w +24 {tmp_path}/train.py\n"
+        for no_command in (" ", "'vi", "no-such-editor"):
+            monkeypatch.setenv("VISUAL", no_command)
+            await pilot.press("o")
+            await pilot.pause()
+            assert [one.message for one in app._notifications] == ["Set $EDITOR to the editor that is to open it."]
+            app.clear_notifications()

@@ -34,6 +34,7 @@ from xlaprof.text.quantities import duration, percent, plural, times
 _Key = TypeVar("_Key")
 _Parts = defaultdict[str, float]  # what, or why -> ns
 
+_FAR_MORE, _MANY = 1.5, 10  # times the inputs, and inputs more: parameters have states
 _WORTH_SAYING = 0.01  # of the run: a smaller part of an account is left out of its text
 _LINES = 3  # named
 _ACCIDENTS = 2  # gaps: more may be a habit
@@ -345,11 +346,11 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
         return f"compiled again for what comes {rhythm.text(facts.outer_steps)},"
     if early:
         warm_up = " in the warm-up" * (record.step <= EARLY)  # else of what comes late and seldom
-        return f"compiled again{warm_up}, {_differs(facts, record.change)},"
+        return f"compiled again{warm_up}, {_differs(facts, record, record.change)},"
     return "compiled again for another phase," if facts.run.program_runs.get(record.program, 0) > 1 else ""
 
 
-def _differs(facts: Facts, change: Change) -> str:
+def _differs(facts: Facts, record: CompileRecord, change: Change) -> str:
     """What a graph of the warm-up does not share with the one that replaced it."""
     where = facts.names.place(change.made or change.stack)
     line = f" of {_quoted(where)}" if where.line else ""
@@ -361,6 +362,9 @@ def _differs(facts: Facts, change: Change) -> str:
         return f"for another result is still held ({change.name or change.subject}{line})"
     if change.what == "aliasing":
         return f"for {change.name or change.subject}{line} has become another tensor"
+    before = next((one.inputs for one in facts.run.compiles if one.program == change.against), record.inputs)
+    if record.inputs - before >= _MANY and record.inputs >= _FAR_MORE * before:
+        return f"once what the first step made, as an optimizer's state, is kept: {record.inputs - before} more inputs"
     return f"for {change.new} came where {change.old} had been{line}"
 
 

@@ -65,6 +65,10 @@ class Names:
             return ""
         return self._texts.get(text_id, f"#{text_id}")
 
+    def knows(self, text_id: int) -> bool:
+        """Whether the log has named a string."""
+        return text_id in self._texts
+
     def place(self, stack_id: int) -> Place:
         """The line behind a stack id; an empty :class:`Place` for id 0 and for one the log never named."""
         place = self._places.get(stack_id)

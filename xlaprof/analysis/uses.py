@@ -52,6 +52,8 @@ _LOGGED = {"print", "debug", "info", "warning", "error", "critical", "exception"
            "log_dict", "log_metric", "log_metrics", "set_postfix", "set_postfix_str", "set_description", "append",
            "appendleft", "extend", "dict", "update", "writerow", "log"}  # fmt: skip
 _LOGGERS = {"log", "logger", "logging", "wandb", "mlflow"}
+#: Python's own functions that compare what they are given
+PICKS = {"max()": "maximum", "min()": "minimum"}
 _NAMES: Mapping[type, str] = {
     ast.If: "the condition of the if",
     ast.While: "the condition of the while",
@@ -70,7 +72,8 @@ def read_of(code: str, *, scalar: bool) -> Read:
     words = frozenset(_names(tree))
     reads = [Read(_use(node, above), name, True, words) for node, name in _written(tree, scalar=scalar)]
     if not reads and scalar:
-        reads = [Read(_use(node, above), _asker(node, above), False, words) for node in _asked(tree)]
+        asked = ((_use(node, above), _asker(node, above)) for node in _asked(tree))
+        reads = [Read(min(use, Use.DECIDES) if name in PICKS else use, name, False, words) for use, name in asked]
     return min(reversed(reads), key=lambda read: read.use, default=Read(Use.OTHER, words=words))
 
 
@@ -122,6 +125,8 @@ def _asked(tree: ast.AST) -> Iterator[ast.AST]:
                 asked = [node.slice] * (not any(isinstance(one, ast.Slice) for one in ast.walk(node.slice)))
             case ast.Slice():
                 asked = [node.lower, node.upper]
+            case ast.Call(func=ast.Name()) if f"{_called(node)}()" in PICKS and len(node.args) > 1:
+                asked = [*node.args]
             case ast.Call() if _called(node) in ("round", *SIZED):
                 asked = [*node.args]
         yield from (one for one in asked if one is not None and _is_open(one))

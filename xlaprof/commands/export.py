@@ -5,8 +5,8 @@
   xlaprof export run.log --to html -o report.html
 
 tensorboard  a profile for XProf's Profile tab (executions, steps, host scopes and activities with their lines, idle
-             gaps) and a curve for each figure of a step. It is a new run in the log directory, named after the log and
-             the time at which the recording began.
+             gaps with their blame), a curve for each figure of a step, and the findings as text. It is a new run in the
+             log directory, named after the log and the time at which the recording began.
 html         the page of xlaprof report --html: one file for a browser, which loads nothing.
 """
 
@@ -36,8 +36,8 @@ def run(args: argparse.Namespace) -> int:
     from xlaprof.export import formats
     from xlaprof.export.written import Job
     from xlaprof.pages.json import text
-    from xlaprof.reports import reading
-    from xlaprof.text.output import say, write, write_json
+    from xlaprof.reports import reading, takes_long
+    from xlaprof.text.output import progress, say, write, write_json
     from xlaprof.text.quantities import plural
     from xlaprof.text.strings import printable
 
@@ -47,8 +47,11 @@ def run(args: argparse.Namespace) -> int:
     export = formats.load(args.to)
     read = reading(str(args.log))
     source, events = read("reading")
+    job = Job(source=args.log, events=events, out=args.out, force=args.force, read=read)
+    if takes_long(args.log):
+        job = msgspec.structs.replace(job, tell=progress)
     with closing(source):
-        written = export(Job(source=args.log, events=events, out=args.out, force=args.force, read=read))
+        written = export(job)
     written = msgspec.structs.replace(written, notes=(*source.notes, *written.notes))
     if args.json:
         write_json(text(msgspec.to_builtins(written)))

@@ -43,6 +43,10 @@ class Names:
         """The text ``id`` stands for; ``otherwise`` for id 0."""
         return self._interned.text(id) or otherwise
 
+    def knows(self, id: int) -> bool:
+        """Whether the log has defined what ``id`` stands for."""
+        return self._interned.knows(id)
+
     def thread(self, tid: int) -> str:
         """The name of thread ``tid``."""
         return self._threads.get(tid) or ("main" if tid == 1 else f"thread {tid}")

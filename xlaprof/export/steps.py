@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -30,11 +30,29 @@ class AveragedSteps:
     def __init__(self, main: Sequence[StepSpan], executions: Sequence[Execution]) -> None:
         start, end = (executions[0].start, executions[-1].until) if executions else (0, 0)
         self.steps = [s for s in main[1:] if start <= s.start and s.end <= end] or main[1:] or main
-        self._borders = sorted({s.start for s in self.steps} | {s.end for s in self.steps})
+        self.ids = step_ids(main)
+        self._borders = borders(self.steps)
 
     def cut(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """``[start, end)`` cut at every border of a step."""
-        for border in self._borders[bisect_right(self._borders, start) : bisect_left(self._borders, end)]:
-            yield start, border
-            start = border
-        yield start, end
+        return cut(self._borders, start, end)
+
+
+def step_ids(main: Sequence[StepSpan]) -> dict[int, int]:
+    """The moment at which a main step begins -> what links its two sides; see :mod:`~xlaprof.export.links`."""
+    return {step.start: nth for nth, step in enumerate(main, 1)}
+
+
+def borders(steps: Sequence[StepSpan]) -> list[int]:
+    """Where steps begin and end, in order."""
+    return sorted({step.start for step in steps} | {step.end for step in steps})
+
+
+def cut(at: Sequence[int], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """``[start, end)`` cut at every moment of ``at``, which is sorted."""
+    nth = bisect_right(at, start)
+    while nth < len(at) and at[nth] < end:
+        yield start, at[nth]
+        start = at[nth]
+        nth += 1
+    yield start, end

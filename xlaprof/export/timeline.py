@@ -7,8 +7,10 @@ million events stays far below a gigabyte.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -23,6 +25,7 @@ INFERRED = "step"
 _LATEST = 2**60
 
 Notes = dict[str, str | int | float]
+_NONE: Notes = {}  # of most steps
 
 
 class StepSpan(msgspec.Struct, frozen=True):
@@ -73,6 +76,25 @@ class Series:
         return zip(self.t, self.dur, self.n, strict=True)
 
 
+class Uploads:
+    """When which thread copied to the device, and at which stack. Shared by all copies of a run."""
+
+    def __init__(self) -> None:
+        self.t = array("q")
+        self.stack = array("q")
+        self.tid = array("q")
+
+    def add(self, t: int, stack: int, tid: int) -> None:
+        self.t.append(t)
+        self.stack.append(stack)
+        self.tid.append(tid)
+
+    def within(self, begin: int, stop: int, tid: int) -> list[tuple[int, int]]:
+        """(moment, stack) of those of a thread that began in ``[begin, stop]``."""
+        those = range(bisect_left(self.t, begin), bisect_right(self.t, stop))
+        return [(self.t[nth], self.stack[nth]) for nth in those if self.tid[nth] == tid]
+
+
 class Timeline:
     """A fold over the events of one recording."""
 
@@ -86,6 +108,7 @@ class Timeline:
         self.counters: list[ev.Counters] = []
         #: by kind of activity; "transfer wait" is the part of "transfer from device" in which the host waits
         self.series: dict[str, Series] = defaultdict(Series)
+        self.uploads = Uploads()
         self.dropped = 0
         self.others = 0  # further recordings in the same log
         self.implausible = 0  # events left out for their time
@@ -109,7 +132,7 @@ class Timeline:
             ev.Barrier: lambda e: add["tracing"].add(e.t, e.tracing),
             ev.Compile: lambda e: add["compile"].add(e.t, e.dur),
             ev.TransferFromDevice: self._read,
-            ev.TransferToDevice: lambda e: add["transfer to device"].add(e.t, e.dur),
+            ev.TransferToDevice: self._upload,
             ev.Fallback: lambda e: add["fallback"].add(e.t, e.dur),
             ev.Gc: lambda e: add["gc"].add(e.t, e.dur),
             ev.DataWait: lambda e: add["data wait"].add(e.t, e.dur),
@@ -117,7 +140,26 @@ class Timeline:
             ev.Device: self._device,
         }
 
-    def feed(self, event: ev.Event) -> bool:
+    def feed_all(self, events: list[Any]) -> tuple[list[Any], list[ev.Scope], list[Any]]:
+        """Take in events that follow each other. Those that are not left out: all, the scopes, and the others."""
+        scopes = [e for e in events if type(e) is ev.Scope]  # most are, and only lanes show them
+        lengths, ends = [e.dur for e in scopes], [e.t + e.dur for e in scopes]
+        sane = min(lengths, default=0) >= 0 and max(ends, default=0) < _LATEST
+        if self.others or not sane or any(type(e) is ev.Header for e in events):
+            kept = [e for e in events if self.feed(e)]
+            return kept, [e for e in kept if type(e) is ev.Scope], [e for e in kept if type(e) is not ev.Scope]
+        if scopes:
+            first = min([e.t for e in scopes])
+            self.count += len(scopes)
+            self.first = first if self.first is None else min(first, self.first)
+            self.last = max(self.last, *ends)
+        others = [e for e in events if type(e) is not ev.Scope and self.feed(e)]
+        if len(scopes) + len(others) == len(events):
+            return events, scopes, others
+        left = set(map(id, others))
+        return [e for e in events if type(e) is ev.Scope or id(e) in left], scopes, others
+
+    def feed(self, event: Any) -> bool:
         """Take in one event. False for one that is left out: its time is impossible, or it belongs to another recording
         in the same log, which has another clock."""
         if self.others:
@@ -128,25 +170,18 @@ class Timeline:
         if untimed is not None:
             untimed(event)
             return not self.others
-        if not self._extend(event):
-            self.implausible += 1
-            return False
-        timed = self._timed.get(kind)
-        if timed is not None:
-            timed(event)
-        return True
-
-    def _extend(self, event: Any) -> bool:
         start: int = event.t
-        end: int = start + getattr(event, "dur", 0)
-        if type(event) is ev.Execute:
-            end = event.end
+        end: int = event.end if kind is ev.Execute else start + getattr(event, "dur", 0)
         if not start <= end < _LATEST:
+            self.implausible += 1
             return False
         if self.first is None or start < self.first:
             self.first = start
         if end > self.last:
             self.last = end
+        timed = self._timed.get(kind)
+        if timed is not None:
+            timed(event)
         return True
 
     def _header(self, event: ev.Header) -> None:
@@ -163,21 +198,27 @@ class Timeline:
         self.device = event
 
     def _step(self, event: ev.Step) -> None:
-        notes = plain(event.meta)
-        if event.error:
-            notes["error"] = event.error
+        notes = _NONE
+        if event.meta or event.error:
+            notes = plain(event.meta) | ({"error": event.error} if event.error else {})
         name = self.names.text(event.name, "step")
         self._steps.append(StepSpan(name, event.num, event.t, event.t + event.dur, event.tid, notes))
 
     def _execute(self, event: ev.Execute) -> None:
         self.series["enqueue"].add(event.t, event.enqueue)
         self._executions[event.device].append(
-            Execution(event.start, event.end, event.program, event.seq, event.trigger, event.stack, event.error)
+            Execution(
+                event.start, event.end, event.program, event.seq, event.trigger, event.stack, event.error, 0, event.end
+            )
         )
 
     def _read(self, event: ev.TransferFromDevice) -> None:
         self.series["transfer from device"].add(event.t, event.dur)
         self.series["transfer wait"].add(event.t, event.wait)
+
+    def _upload(self, event: ev.TransferToDevice) -> None:
+        self.series["transfer to device"].add(event.t, event.dur)
+        self.uploads.add(event.t, event.stack, event.tid)
 
     def _digest(self, event: ev.StepDigest) -> None:
         """A step recorded as sums: they become series at its start, so that scalars count them."""
@@ -220,15 +261,17 @@ class Timeline:
 
     def executions(self, device: int) -> list[Execution]:
         """What ran on ``device``, by start; never two at once (a queue runs one program after the other)."""
-        rows = [(e.start, e.end, e.end - e.start, e) for e in self._executions[device]]
-        rows += [(a, b, busy, Execution(a, b, 0, 0, "", 0, "", n)) for a, b, busy, n in self._summed]
-        rows.sort(key=lambda row: row[:2])
+        rows = self._executions[device] + [
+            Execution(start, start + busy, 0, 0, "", 0, "", count, end) for start, end, busy, count in self._summed
+        ]
+        rows.sort(key=attrgetter("start", "until"))
         found, free = [], self.base
-        for start, until, busy, e in rows:
-            start = max(start, free)
-            end = start + max(min(busy, until - start), 0)
+        for e in rows:
+            start, until = max(e.start, free), e.until
+            end = start + max(min(e.end - e.start, until - start), 0)
             if start < until:
-                found.append(msgspec.structs.replace(e, start=start, end=end, until=until))
+                kept = start == e.start and end == e.end
+                found.append(e if kept else msgspec.structs.replace(e, start=start, end=end))
             free = max(free, until)
         return found
 

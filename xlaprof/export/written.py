@@ -20,6 +20,8 @@ class Job(msgspec.Struct, frozen=True):
     force: bool = False
     #: opens the recording for another reading; the argument says what for
     read: Callable[[str], tuple[Reader, Iterable[Event]]] | None = None
+    #: shows what is being done, if that takes long; "" for nothing any more
+    tell: Callable[[str], None] = lambda message: None
 
 
 class Written(msgspec.Struct, frozen=True):

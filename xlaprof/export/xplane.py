@@ -1,18 +1,23 @@
 """XPlane, the profile format of XProf and TensorBoard: its messages, and a writer that streams them.
 
 The schema is ``tsl/profiler/protobuf/xplane.proto`` of openxla/xla. No installable package ships its generated
-classes, so they are built here from a descriptor; only ``protobuf`` is needed.
+classes, so they are built here from a descriptor; ``protobuf`` and ``numpy`` are needed.
 
 A space holds planes (a host, a device), a plane lines (a thread, a queue), a line events. A name is stored once per
-plane, as metadata that events refer to by id, and so is a text that repeats in stats. Events are encoded as they
-come: a million of them are a hundred megabytes of bytes, not a gigabyte of message objects.
+plane, as metadata that events refer to by id, and so is a text that repeats in stats. Events are kept in columns, with
+stats that are equal kept once: a million of them take some ten megabytes, not a gigabyte of message objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import struct
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO
 
+import numpy as np
+
+from . import wire
 from .messages import classes
 
 Value = int | float | str
@@ -59,7 +64,22 @@ message XSpace {
 """
 _MESSAGES = classes("xlaprof.xplane", _PROTO)
 XSpace: Any = _MESSAGES["XSpace"]
-_XStat, _XEvent, _XLine, _XPlane = (_MESSAGES[name] for name in ("XStat", "XEvent", "XLine", "XPlane"))
+_XLine, _XPlane = _MESSAGES["XLine"], _MESSAGES["XPlane"]
+_INTEGER, _DOUBLE, _REFERENCE = wire.key(4, wire.VARINT), wire.key(2, wire.FIXED64), wire.key(7, wire.VARINT)
+_pack_double = struct.Struct("<d").pack
+_OFTEN = 128  # smaller numbers come often
+
+
+class _Lengths(dict[tuple[int, int], bytes]):
+    """What precedes a field of bytes, by its number and length."""
+
+    def __missing__(self, field: tuple[int, int]) -> bytes:
+        number, length = field
+        head = self[field] = wire.key(number, wire.BYTES) + wire.varint(length)
+        return head
+
+
+_LENGTHS = _Lengths()
 
 
 def _utf8(text: str) -> str:
@@ -67,46 +87,44 @@ def _utf8(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def _key(number: int, size: int) -> bytes:
-    """The bytes that precede ``size`` bytes of length-delimited field ``number`` on the wire."""
-    key = bytearray((number << 3 | 2,))
-    while size > 0x7F:
-        key.append(size & 0x7F | 0x80)
-        size >>= 7
-    key.append(size)
-    return bytes(key)
-
-
 class Line:
     """One lane of a plane. Events are added in any order and written sorted, enclosing ones first."""
 
-    def __init__(self, plane: Plane, id: int, name: str) -> None:
+    def __init__(self, id: int, name: str) -> None:
         self.id = id
         self.name = name
-        self._plane = plane
-        self._events: list[tuple[int, int, bytes]] = []
+        self._names, self._t, self._dur = array("q"), array("q"), array("q")
+        self._stats: list[bytes] = []
 
-    def add(self, name: int, t: int, dur: int, stats: Stats | None = None) -> None:
-        """Add an event with the name ``name`` (an id of :meth:`Plane.name`). ``t``: ns of any clock, the same in a
-        space."""
-        dur = max(dur, 1)  # the trace viewer cannot show the stats of an event without length
-        event = _XEvent(metadata_id=name)
-        if stats:
-            self._plane._fill(event.stats, stats)
-        self._events.append((t, -dur, event.SerializeToString()))
+    def __len__(self) -> int:
+        return len(self._stats)
 
-    def encode(self, base: int) -> bytes:
-        """The line as a serialized ``XLine``, its events relative to ``base``, which is before all of them."""
-        self._events.sort(key=lambda e: e[:2])
-        head: bytes = _XLine(id=self.id, name=self.name, display_id=self.id).SerializeToString()
-        encoded = [head]
-        for t, minus_dur, rest in self._events:
-            # The end of a span is exclusive here and inclusive in XProf: one picosecond less keeps neighbours apart.
-            duration = -minus_dur * 1000 - 1
-            # Two serialized pieces of a message, one after the other, are the merged message.
-            span: bytes = _XEvent(offset_ps=(t - base) * 1000, duration_ps=duration).SerializeToString()
-            encoded.append(_key(4, len(span) + len(rest)) + span + rest)
-        return b"".join(encoded)
+    def add(self, name: int, t: int, dur: int, stats: bytes = b"") -> None:
+        """Add an event with the name ``name`` (an id of :meth:`Plane.name`) and ``stats`` (of :meth:`Plane.stats`).
+
+        ``t``: ns of any clock, the same in a space.
+        """
+        self._names.append(name)
+        self._t.append(t)
+        self._dur.append(dur or 1)  # the trace viewer cannot show the stats of an event without length
+        self._stats.append(stats)
+
+    def head(self, base: int) -> tuple[bytes, int]:
+        """What precedes the events in field 3 of a serialized ``XPlane``, and their bytes; see :meth:`events`."""
+        head: bytes = _XLine(id=self.id, name=_utf8(self.name), display_id=self.id).SerializeToString()
+        size = wire.Events(*self._columns(base), self._stats).size()
+        return wire.key(3, wire.BYTES) + wire.varint(len(head) + size) + head, size
+
+    def events(self, base: int) -> wire.Events:
+        """The events in order, relative to ``base``, which is before them all."""
+        names, offsets, durations = self._columns(base)
+        order = np.lexsort((-durations, offsets))
+        return wire.Events(names[order], offsets[order], durations[order], [self._stats[nth] for nth in order])
+
+    def _columns(self, base: int) -> tuple[wire.Column, wire.Column, wire.Column]:
+        names, t, dur = (np.frombuffer(column, np.int64) for column in (self._names, self._t, self._dur))
+        # The end of a span is exclusive here and inclusive in XProf: one picosecond less keeps neighbours apart.
+        return names, (t - base) * 1000, dur * 1000 - 1
 
 
 class Plane:
@@ -115,14 +133,16 @@ class Plane:
     def __init__(self, id: int, name: str, stats: Stats | None = None) -> None:
         self._proto = _XPlane(id=id, name=name)
         self._lines: list[Line] = []
-        self._stat_ids: dict[str, int] = {}
-        self._name_ids: dict[object, int] = {}
+        self._texts: dict[str, int] = {}  # names of stats, and their texts
+        self._heads: dict[str, bytes] = {}  # name of a stat -> how it begins
+        self._known: dict[tuple[str, Value, type], bytes] = {}  # stats that come often
+        self.names: dict[object, int] = {}  # ids of names, or of their keys
         if stats:
-            self._fill(self._proto.stats, stats)
+            self._proto.MergeFromString(self.stats(stats, number=6))
 
     def line(self, id: int, name: str) -> Line:
         """A new line; ``id`` orders the lines of a plane."""
-        self._lines.append(Line(self, id, name))
+        self._lines.append(Line(id, name))
         return self._lines[-1]
 
     def name(self, name: str, display: str = "", stats: Stats | None = None, key: object = None) -> int:
@@ -131,51 +151,78 @@ class Plane:
         Equal names share an id, unless ``key`` tells them apart.
         """
         key = name if key is None else key
-        found = self._name_ids.get(key)
+        found = self.names.get(key)
         if found is None:
-            found = self._name_ids[key] = len(self._name_ids) + 1
+            found = self.names[key] = len(self.names) + 1
             entry = self._proto.event_metadata.add(key=found)
-            entry.value.id, entry.value.name, entry.value.display_name = found, _utf8(name), display
+            entry.value.id, entry.value.name, entry.value.display_name = found, _utf8(name), _utf8(display)
             if stats:
-                self._fill(entry.value.stats, stats)
+                entry.value.MergeFromString(self.stats(stats, number=5))
         return found
 
-    def encode(self, base: int) -> Iterable[bytes]:
-        """The plane as pieces of a serialized ``XPlane``, lines last."""
-        yield self._proto.SerializeToString()
-        for line in self._lines:
-            encoded = line.encode(base)
-            yield _key(3, len(encoded))
-            yield encoded
-
-    def _stat(self, name: str) -> int:
-        found = self._stat_ids.get(name)
-        if found is None:
-            found = self._stat_ids[name] = len(self._stat_ids) + 1
-            entry = self._proto.stat_metadata.add(key=found)
-            entry.value.id, entry.value.name = found, _utf8(name)
-        return found
-
-    def _fill(self, target: Any, stats: Stats) -> None:
+    def stats(self, stats: Stats, number: int = 4) -> bytes:
+        """``stats`` as they are added to events of this plane; ``number``: of the field that has them."""
+        found: list[bytes] = []
         for name, value in stats.items():
-            if isinstance(value, int) and value not in _INT64:
-                value = str(value)
-            stat = target.add(metadata_id=self._stat(name))
-            if isinstance(value, str):
-                if value in self._stat_ids or len(self._stat_ids) < _INTERNED:
-                    stat.ref_value = self._stat(value)
-                else:
-                    stat.str_value = _utf8(value)
-            elif isinstance(value, float):
-                stat.double_value = value
-            else:
-                stat.int64_value = value
+            body = self._known.get((name, value, type(value)))
+            if body is None:
+                body = self._stat(name, value)
+            found += (_LENGTHS[number, len(body)], body)
+        return b"".join(found)
+
+    def numbers(self, names: Sequence[str]) -> wire.Numbers:
+        """Makes of as many floats as ``names`` what :meth:`stats` makes of a dict of them."""
+        heads = [self._head(name) + _DOUBLE for name in names]
+        return wire.Numbers([_LENGTHS[4, len(head) + 8] + head for head in heads], "d")
+
+    def write(self, file: BinaryIO, base: int) -> None:
+        """Write the plane as field 1 of a serialized ``XSpace``, its lines last."""
+        rest: bytes = self._proto.SerializeToString()
+        heads = [line.head(base) for line in self._lines]
+        size = len(rest) + sum(len(head) + size for head, size in heads)
+        file.write(wire.key(1, wire.BYTES) + wire.varint(size) + rest)
+        for line, (head, _) in zip(self._lines, heads, strict=True):
+            file.write(head)
+            file.writelines(line.events(base).encode(4))
+
+    def _stat(self, name: str, value: Value) -> bytes:
+        head = self._head(name)
+        if isinstance(value, float):
+            return head + _DOUBLE + _pack_double(value)
+        if isinstance(value, int) and value in _INT64:
+            body = head + _INTEGER + wire.varint(value)
+            if 0 <= value < _OFTEN:
+                self._known[name, value, type(value)] = body
+            return body
+        text = str(value)
+        if text not in self._texts and len(self._texts) >= _INTERNED:
+            return head + wire.prefixed(5, _utf8(text).encode())
+        body = self._known[name, value, type(value)] = head + _REFERENCE + wire.varint(self._text(text))
+        return body
+
+    def _head(self, name: str) -> bytes:
+        """How a stat of this name begins."""
+        head = self._heads.get(name)
+        if head is None:
+            head = self._heads[name] = wire.key(1, wire.VARINT) + wire.varint(self._text(name))
+        return head
+
+    def _text(self, text: str) -> int:
+        """The id under which a text is stored once."""
+        found = self._texts.get(text)
+        if found is None:
+            found = self._texts[text] = len(self._texts) + 1
+            entry = self._proto.stat_metadata.add(key=found)
+            entry.value.id, entry.value.name = found, _utf8(text)
+        return found
 
 
-def write_space(file: BinaryIO, planes: Iterable[Plane], host: str, base_ns: int) -> None:
-    """Write ``planes`` of ``host`` to ``file`` as one serialized ``XSpace``, events relative to moment ``base_ns``."""
-    file.write(XSpace(hostnames=[host]).SerializeToString())
+def write_space(file: BinaryIO, planes: Iterable[Plane], host: str, base_ns: int, warnings: Iterable[str] = ()) -> None:
+    """Write ``planes`` of ``host`` to ``file`` as one serialized ``XSpace``, events relative to moment ``base_ns``.
+
+    XProf shows ``warnings`` at the top of its overview.
+    """
+    file.write(XSpace(hostnames=[host], warnings=map(_utf8, warnings)).SerializeToString())
     for plane in planes:
-        pieces = list(plane.encode(base_ns))
-        file.write(_key(1, sum(map(len, pieces))))
-        file.writelines(pieces)
+        plane.write(file, base_ns)
+        del plane  # before the next one is made

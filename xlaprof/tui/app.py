@@ -282,11 +282,11 @@ class LiveApp(App[None]):
     def action_edit(self) -> None:
         """Open the line that is looked at in $EDITOR."""
         place, snapshot = self._looked_at, self._latest
-        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+        editor = _editor()
         if place is None or snapshot is None or self.desk.code is None:
             self.notify("No line of code is selected.", timeout=3)
             return
-        if not editor or shutil.which(shlex.split(editor)[0]) is None:
+        if not editor or shutil.which(editor[0]) is None:
             self.notify("Set $EDITOR to the editor that is to open it.", severity="warning")
             return
         found = self.desk.code(place, snapshot.cwd, 0)
@@ -294,7 +294,7 @@ class LiveApp(App[None]):
             self.notify(for_screen(found.remark), severity="warning", markup=False)
             return
         with self.suspend():
-            subprocess.run([*shlex.split(editor), f"+{place.line}", found.path])
+            subprocess.run([*editor, f"+{place.line}", found.path])
         self.refresh()
 
     @work
@@ -367,6 +367,14 @@ class LiveApp(App[None]):
         widget.focus()
         if self._latest is not None and self._latest.report is not None and not self.paused:
             self._panels[panel].show(self._latest)  # some are drawn while they are seen only
+
+
+def _editor() -> list[str]:
+    """The user's, with its options; empty where none is set, or where no shell could read it."""
+    try:
+        return shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
+    except ValueError:  # a quotation that does not end
+        return []
 
 
 def unused(path: Path) -> Path:

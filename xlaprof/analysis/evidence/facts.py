@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2s
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,7 +17,10 @@ from xlaprof.analysis.whatif.replay import NOTHING, Cut, WhatIf, together
 
 from . import library_options
 
+_T = TypeVar("_T")
+
 _HIGH = 0.10  # of the time of the steps: a cost that is felt
+LARGE = 0.25  # of the run: what was chosen, and costs more, may have been chosen unawares
 _MEDIUM = 0.02  # a cost that is measured; less is low
 _NOTHING = 1e-6  # share of a cost: less is a rounding error
 _FELT, _FELT_IN_A_STEP = 0.01, 0.05  # of the run, of a step: a library's line that costs less is not worth an option
@@ -48,6 +51,8 @@ class Facts:
         self.claims: dict[str, list[Cut]] = {}  # by id of the finding; several may have one id
         self.aside: list[Finding] = []  # that the program can do nothing about, or that are not felt
         self.rows: dict[int, Sequence[int]] = {}  # of :func:`.looping.row_of`, by stack
+        self.ended_by: dict[str, Hashable] = {}  # by id of the finding: the change that ends it, and others with it
+        self._concluded: dict[Callable[[Facts], Any], Any] = {}
         self._cuts: list[Cut] = []  # of the findings that were not set aside
         self._uncut_s = 0.0  # gains of those without a cut
 
@@ -69,6 +74,13 @@ class Facts:
         """The run, for replay without its defects."""
         return WhatIf(self.run)
 
+    def once(self, conclude: Callable[[Facts], _T]) -> _T:
+        """What a function concludes from the run, and several kinds of findings ask for: it is called once."""
+        if conclude not in self._concluded:
+            self._concluded[conclude] = conclude(self)
+        found: _T = self._concluded[conclude]
+        return found
+
     def finding(
         self,
         kind: str,
@@ -86,6 +98,7 @@ class Facts:
         in_steps: int | None = None,
         of_the_line: bool | None = None,
         trifle: bool = False,
+        ended_by: Hashable = None,
         also: Iterable[Place] = (),
         evidence: Iterable[str] = (),
         **details: Any,
@@ -95,7 +108,8 @@ class Facts:
         ``counted``: the events that ``count`` counts.
         ``cut``: the part of the run that a fix removes (``replay``), from which the gain is predicted; without it the
         gain is ``gain_s``, by default the cost. ``of_the_line``: only the line written otherwise helps; by default the
-        kind decides. ``trifle``: it is not worth a look, and set aside.
+        kind decides. ``trifle``: it is not worth a look, and set aside. ``ended_by``: all findings that one change ends
+        have it; by default a library's option.
         ``in_steps``: the steps in which it comes, by default one for each of ``count``. ``also``: lines that take part;
         only others than ``place``, where they are known, are kept. ``details``: the further fields of :class:`Finding`
         that have defaults (``change``, ``confidence``, ``rhythm``, ``values``, ``remedy``, ``buckets``).
@@ -130,6 +144,8 @@ class Facts:
         )
         if cut:
             self.claims.setdefault(id, []).append(cut)
+        if ended_by is not None or said.is_option:
+            self.ended_by[id] = ended_by or said.advice
         of_the_line = kind in library_options.OF_THE_LINE if of_the_line is None else of_the_line
         if trifle or (place.library and ((of_the_line and not said.is_option) or not self._is_felt(found))):
             self.aside.append(found)

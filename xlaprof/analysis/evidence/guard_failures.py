@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence import guards as texts
-from xlaprof.analysis.evidence.breaks import Line, broken, function_name
+from xlaprof.analysis.evidence.breaks import Broken, Line, broken, function_name
 from xlaprof.analysis.evidence.counted import Known
-from xlaprof.analysis.evidence.facts import Facts, listed
+from xlaprof.analysis.evidence.facts import LARGE, Facts, listed
 from xlaprof.analysis.evidence.guards import Case, sizes_of_dim
 from xlaprof.analysis.fold.torch_compile import RecompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
@@ -33,6 +33,7 @@ LIMIT = f"{_CONFIG}recompile_limit"
 _OF_SIZE = frozenset({"shape", "size bound", "stride"})
 #: kinds of guards on what the line that calls hands over, or is in
 _OF_THE_CALL = frozenset({"mode", "training", "dispatch", "requires_grad", "object", "type"})
+_FEW = 3  # values that are meant, at most
 _APART = frozenset({"0", "1"})  # sizes that torch.compile compiles apart, whatever is dynamic
 
 
@@ -77,6 +78,8 @@ def sort_out(facts: Facts) -> Sorted:
             belongs = necessary
         elif guard.handed and (place.file, place.line) in lines:
             belongs = behind.setdefault((place.file, place.line), [])
+        elif (line := _apart_for(facts, record, lines)) is not None:
+            belongs = behind.setdefault(line, [])
         else:
             again[record.event.compile] = cause = _caused_by(record, again)
             guard = _to_blame(cause)
@@ -97,9 +100,9 @@ def sort_out(facts: Facts) -> Sorted:
         belongs.append((record, guard, place))
         earlier[record.event.code].append((belongs[-1], belongs))
     found = []
-    for recompiles in _with_what_is_filled(_of_one_name(list(groups.values()))):
+    for recompiles in _limited_by_most(_with_what_is_filled(_of_one_name(list(groups.values())))):
         single = len(recompiles) == 1 and _makes_state(facts, *recompiles[0][:2])
-        if single or _are_two_sizes(recompiles):
+        if single or _are_two_sizes(recompiles) or _are_modes(facts, recompiles):
             necessary += recompiles
         else:
             found.append(recompiles)
@@ -117,6 +120,32 @@ def _of_one_name(groups: list[list[Blamed]]) -> list[list[Blamed]]:
         else:
             found.append(group)
     return found
+
+
+def _limited_by_most(groups: list[list[Blamed]]) -> list[list[Blamed]]:
+    """A limit is hit for the cause of most versions of the function, not for what happened to change last."""
+    for group in groups:
+        for one in [one for one in group if one[0].limit is not None]:
+            most = max((g for g in groups if g and g[0][0].event.code == one[0].event.code), key=len)
+            if len(most) > len(group):
+                group.remove(one)
+                most.append(one)
+    return [group for group in groups if group]
+
+
+def is_a_librarys(facts: Facts, code: int) -> bool:
+    """Whether a function is defined in an installed package."""
+    return "/site-packages/" in facts.names.place(code).file.replace("\\", "/")
+
+
+def _apart_for(facts: Facts, record: RecompileRecord, lines: dict[Line, Broken]) -> Line | None:
+    """The line of the break for which a library's function has a graph of its own: whole, it is a part of its caller's,
+    where each call has its own arguments."""
+    code = record.event.code
+    if not is_a_librarys(facts, code):
+        return None
+    cut = (line for line, one in lines.items() if {code} < {function for function, _ in one.functions})
+    return next(cut, None)
 
 
 def _with_what_is_filled(groups: list[list[Blamed]]) -> list[list[Blamed]]:
@@ -199,6 +228,15 @@ def _are_two_sizes(recompiles: list[Blamed]) -> bool:
     ((old, new), *others) = changes
     last_batch = recompiles[0][1].dim == 0 and old.isdigit() and new.isdigit() and int(new) < int(old)
     return not others and not last_batch
+
+
+def _are_modes(facts: Facts, recompiles: list[Blamed]) -> bool:
+    """Whether a Python value takes few values that come back, as in another mode of PyTorch: they are meant, and each
+    has its graph. What takes a large share of the run is told."""
+    changes = [(guard.old, guard.new) for _, guard, _ in recompiles]
+    few = len({value for change in changes for value in change}) <= _FEW
+    meant = few and len(set(changes)) < len(changes) and limit_hit(recompiles) is None
+    return meant and all(one.kind == "value" for _, one, _ in recompiles) and cost_s(recompiles) < LARGE * facts.wall_s
 
 
 def hit_a_limit(finding: Finding) -> bool:

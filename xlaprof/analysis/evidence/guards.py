@@ -87,8 +87,8 @@ def _advise_shape(guard: Guard, case: Case) -> str:
         return f"{pad[:1].upper()}{pad[1:]}: this backend compiles a program for every size."
     if case.specialized:
         return (
-            f"The code turns this size into a constant (a loop, a list, a number made of it), so that it cannot be "
-            f"dynamic: {pad}, or write the code without the number."
+            "Something makes this size a constant, so that it cannot be dynamic: a loop, a list, a number made of it, "
+            f"or the backend (inductor's backward of a convolution does): {pad}, or write the code without the number."
         )
     mark = f"torch._dynamo.maybe_mark_dynamic({_variable(name)}, {dim})"
     if not case.handed_over:
@@ -134,8 +134,8 @@ def _advise_value(guard: Guard, case: Case) -> str:
         if "." in name:
             return f"Set {name} before the first call, and keep it: {each}"
         return (
-            f"Keep {name} constant, or choose outside the compiled function and pass what it stands for, as a tensor: "
-            f"{each}"
+            f"Keep {name} constant, or choose outside the compiled function and pass what it stands for, as a tensor; "
+            f"what is only handed through, leave out of the call: {each}"
         )
     if case.function:
         return (
@@ -438,6 +438,11 @@ def advice(guard: Guard, case: Case, limit: str = "") -> str:
         advised += f" That limit is torch._dynamo.config.{limit}."
     elif limit:
         advised += f" Raising torch._dynamo.config.{limit} only helps where the number of versions is bounded."
+        if guard.kind == "value":
+            advised += (
+                " PyTorch names the first guard that fails in each version: what else changes from call to call, as "
+                "the length of a list that the function appends to, shows once this is mended."
+            )
     return advised
 
 

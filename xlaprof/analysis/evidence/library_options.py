@@ -134,8 +134,7 @@ _OPTIONS = (
         "missing_barrier growing_graph recompile compile_cost",
         "Each token makes the input, or the key/value cache, longer, and each length is another graph. Call the model "
         "in a loop of your own, with a static cache (StaticCache) as long as the prompt and all new tokens, one token "
-        "at a time and a barrier after each: one small graph serves all tokens. Where generate() is compiled, "
-        'cache_implementation="static" is enough.',
+        "at a time and a barrier after each: one small graph serves all tokens.",
         remedy=_DECODE,
     ),
     _Option(
@@ -165,13 +164,6 @@ _OPTIONS = (
         "transfer",
         "Gather once for many batches: keep predictions on the device in a list, and call gather_for_metrics() after "
         "the loop.",
-    ),
-    _Option(
-        "diffusers",
-        r"schedulers/scheduling_ddim\S*: ",
-        "recompile",
-        "Make the scheduler with set_alpha_to_one=False: its last step then computes with no exact 0 or 1.",
-        "special",
     ),
     _Option(
         "diffusers",  # no set_begin_index(): what such a scheduler knows of a step it looks up by the timestep
@@ -207,7 +199,7 @@ _OPTIONS = (
     _Option(
         "torch_geometric",
         r"(utils|nn)/\S+: .*\.max\(\)",
-        "transfer",
+        "transfer graph_break",
         "Pass the number that is counted here, which the host knows: size=data.num_graphs to a pooling layer "
         "(batch_size= to to_dense_batch, num_nodes= to what works on edges, dim_size= to scatter and aggregations).",
     ),

@@ -23,6 +23,8 @@ from .facts import Facts
 #: times that one line recorded the same operation in one graph: fewer may be layers, not an unrolled loop
 REPEATS = 10
 GROWTHS = 4  # growths of a graph in a row: fewer are variation from step to step
+#: changes that make a recompilation: the graph has other inputs, not more work
+_RECOMPILES = ("inputs", "shape", "outputs", "size")
 _FACTOR = 1.2  # times its first size: less is variation, too
 
 _STEPS = 8  # in one graph: fewer may be gradient accumulation
@@ -58,6 +60,24 @@ def grows(site: Site) -> bool:
     """Whether the graphs that end there grew several times in a row, and by much."""
     visits, before, after = site.longest_growth
     return visits >= GROWTHS and after >= before * _FACTOR
+
+
+def growing(facts: Facts) -> dict[int, list[CompileRecord]]:
+    """By barrier or read whose graphs grow: those that were compiled for that.
+
+    None where a barrier is missing that is told, or where the graphs have other inputs, not more work.
+    """
+    loop, found = facts.once(unbarred), {}
+    for stack, site in facts.run.sites.items():
+        if not grows(site):
+            continue
+        again = [record for record in facts.run.compiles if record.stack == stack and record.nth]
+        if loop is not None and any(loop.follows(facts, record) for record in again):
+            continue
+        recompiles = (record.change is not None and record.change.what in _RECOMPILES for record in again)
+        if not again or not all(recompiles):
+            found[stack] = again
+    return found
 
 
 def visits_per_pass(facts: Facts, stack: int) -> int:

@@ -6,10 +6,15 @@ Where a library's function reads, such as ``clip_grad_norm_``, that function dec
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import NamedTuple
 
-from xlaprof.analysis.uses import Read, Use, read_of
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.names import NOWHERE
+from xlaprof.analysis.places import named
+from xlaprof.analysis.statements import parsed
+from xlaprof.analysis.uses import PICKS, Read, Use, read_of
 from xlaprof.vocabulary import STANDARD, Vocabulary, fill
 
 SCALAR = "aten::_local_scalar_dense"
@@ -31,6 +36,7 @@ class ReadAdvice(NamedTuple):
     advice: str
     remedy: str  # code
     is_when: bool = False  # the advice says when to read, not how to do without
+    option: str = ""  # one setting that ends all such reads
 
 
 class _Way(NamedTuple):
@@ -40,6 +46,7 @@ class _Way(NamedTuple):
     purpose: str = ""
     remedy: str = ""
     name: str = ""  # where neither function nor line say it well
+    option: str = ""  # one setting that ends all such reads
 
 
 _DISTRIBUTIONS = (
@@ -59,6 +66,12 @@ _SHOW = _Way(
     _EVERY + "print(loss.item()){comment}",
 )
 
+_OPTIMIZER = _Way(
+    "Take an optimizer that reads nothing (AdamW, SGD): this one decides on its update by values that it reads, as "
+    "Adafactor does by the norms of each parameter, and its step cannot run ahead",
+    "to make its update",
+    name="the optimizer",
+)
 #: library functions that read, by their names or ATen's operator; the first that is found counts
 _FUNCTIONS = {
     r"clip_grad|clip_grads|get_total_norm": _Way(
@@ -82,13 +95,18 @@ _FUNCTIONS = {
         "Pass validate_args=False: a distribution checks its arguments on the host each time it is made",
         "to check its arguments",
         "torch.distributions.Distribution.set_default_validate_args(False)",
+        option="validate_args",
     ),
+    r"^(?!.*(LR|[Ss]ched|Plateau)).*\b(optimizer_)?step$": _OPTIMIZER,
     r"linalg|cholesky|lobpcg": _Way(
         "Call the variant that leaves the check to you (torch.linalg.inv_ex, cholesky_ex, solve_ex)",
         "to check for errors",
     ),
 }
-_OTHER_FUNCTION = _Way("Call {name} {often}, or leave out what it looks at the value for")
+_OTHER_FUNCTION = _Way(
+    "Find what {name} looks at (a number that it is not given, a check of its arguments): pass that number, or leave "
+    "the check out; else call it {often}"
+)
 
 _NOT_FINITE = _Way(
     "Replace what is not finite on the device ({words.arrays}.where; an update that is to be left out, too), or, to "
@@ -125,8 +143,8 @@ _USES = {
         "to decide whether to go on",
     ),
     Use.DECIDES: _Way(
-        "Decide on the device ({words.arrays}.where, a mask), for the whole tensor at once; a test that only stops or "
-        "reports may look {often}",
+        "Decide on the device ({words.arrays}.where, a mask{picks}), for the whole tensor at once; a test that only "
+        "stops or reports may look {often}",
         "to decide",
         "chosen = {words.arrays}.where(condition, one, other)  # decided on the device",
     ),
@@ -160,6 +178,18 @@ _USES = {
     Use.OTHER: _KEEP._replace(advice=_KEEP.advice + "; what is computed with it, compute on the device"),
 }
 
+_TURNS_TOO = _Way(
+    "Run the most turns that the loop at {loop} can take, and choose on the device within ({words.arrays}.where), so "
+    "that a turn which is not needed changes nothing: how many turns there are hangs on the value as well, and with "
+    "the choice alone on the device the loop itself would read",
+    "to decide",
+)
+#: of a read of each element in a loop over a tensor
+ELEMENTS = (
+    "Bring the whole tensor to the host once, before the loop over its elements (.cpu() or .tolist()): each element is "
+    "read by itself here, with a graph that takes it out. What is then computed or counted with them, the host can do."
+)
+_CALLED = "what is called here"
 _LEVELS = frozenset({"debug", "info"})
 _FINITE = frozenset({"isnan", "isinf", "isfinite"})
 _SEARCHES = frozenset({"nonzero", "argwhere"})
@@ -177,17 +207,23 @@ _SPECIAL = {
 }
 
 
-def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = STANDARD) -> ReadAdvice:
+def advise_read(
+    op: str, via: str, code: str, every: int, words: Vocabulary = STANDARD, turns: Place = NOWHERE
+) -> ReadAdvice:
     """Advice on the line ``code`` that reads by ``op`` through ``via``.
 
     ``every``: steps between the reads advised; :data:`ONCE`: they lie in a loop between the steps; :data:`LATER`: they
-    come seldom already.
+    come seldom already. ``turns``: the head of a loop whose turns within the step such a value decides on.
     """
     scalar = op in SCALARS
     read = read_of(code, scalar=scalar)
     via = "" if read.written and via.rpartition(".")[2] not in _SPECIAL else via
-    name = _named(via) or read.name or ("a tensor's value" if scalar else "a tensor's copy")
-    way = _way(op, via, name, read)
+    inside = "" if via or read.name else _called_there(code)
+    name = _named(via or inside.removeprefix(_CALLED)) or read.name or inside * scalar
+    name = name or ("a tensor's value" if scalar else "a tensor's copy")
+    way = _way(op, via or inside * scalar, name, read)
+    if way is _USES[Use.DECIDES] and turns.line:
+        way = _TURNS_TOO
     once = every == ONCE
     often = {ONCE: "once, after the loop", LATER: "a step later, when it is computed"}
     value = "loss" if any("loss" in word for word in read.words) else "value"
@@ -198,6 +234,8 @@ def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = ST
         value=f"sum of the {value}{'es' if value == 'loss' else 's'}" if once else value,
         name=name,
         words=words,
+        loop=named(turns),
+        picks=f", {words.arrays}.{PICKS[name]} for {name}" if name in PICKS else "",
         after=f", {words.after_barrier}" if words.after_barrier else "",
     )
     if name == "an f-string" and read.words & _LEVELS:
@@ -209,7 +247,7 @@ def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = ST
     remedy = remedy.format(every=every, words=words, loss=fill(words.keep_code, name="loss"), comment=comment)
     remedy = "\n".join(line for line in remedy.splitlines() if line.strip())
     what = "one number" if scalar else "a tensor"
-    return ReadAdvice(way.name or name, what, way.purpose, advice, remedy, "{often}" in way.advice)
+    return ReadAdvice(way.name or name, what, way.purpose, advice, remedy, "{often}" in way.advice, way.option)
 
 
 def _way(op: str, via: str, name: str, read: Read) -> _Way:
@@ -231,6 +269,13 @@ def _way(op: str, via: str, name: str, read: Read) -> _Way:
         if op not in SCALARS and use == Use.OTHER:
             return _HOST
     return _USES[use]
+
+
+def _called_there(code: str) -> str:
+    """What a line calls that has one call and does not read by itself: "scheduler.step"; or that it calls something."""
+    tree = parsed(code)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
+    return ast.unparse(calls[0].func) if len(calls) == 1 else _CALLED * bool(calls)
 
 
 def _named(via: str) -> str:

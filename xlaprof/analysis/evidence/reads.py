@@ -21,14 +21,16 @@ from xlaprof.analysis.fold.tallies import CompileRecord, ReadTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import short
 from xlaprof.analysis.timeline.rhythm import Rhythm
+from xlaprof.analysis.uses import Use, read_of
 from xlaprof.analysis.whatif import replay
 from xlaprof.analysis.whatif.replay import Cut
+from xlaprof.events import Change
 from xlaprof.text.quantities import duration, size_text, times
 
 from .counted import Key, ReadEvents
 from .dynamic_size_ops import is_sized
 from .facts import Facts
-from .looping import REPEATS, grows, head, innermost, shares_loop
+from .looping import REPEATS, growing, grows, head, innermost, shares_loop
 from .reading import SCALAR
 
 _LEAST = 3  # reads: once or twice is an accident
@@ -83,7 +85,8 @@ class Reads:
             if name == SCALAR or is_sized(name):  # other values need not be computed again
                 self.alone += facts.run.read_runs.get(stack, 0)
                 self.alone_at.append(stack)
-        if not _after_epoch(facts, stack, tally) and (those := _in_loop(facts, stack, tally)):
+        after = _after_epoch(facts, stack, tally) and not _is_dear(facts, [stack])
+        if not after and (those := _in_loop(facts, stack, tally)):
             self.count += getattr(tally, those)
             self._counted[those].add(key)
 
@@ -100,15 +103,20 @@ class Reads:
         In a loop without a barrier each read ends a graph, and the next one computes anew what it needs of that: only
         the first graph of the loop would be there without the reads.
         """
-        records = [one for one in facts.run.compiles if one.stack in self.stacks and one.t not in others]
+        grown = facts.once(growing)
+        records = [
+            one
+            for one in facts.run.compiles
+            if one.stack in self.stacks and one.t not in others and not (one.nth and one.stack in grown)
+        ]
         if self.barrier:
             self.graphs = [one for one in records if one.again]
-        elif self.alone and _has_own(facts, self.stacks[0]):
+        elif self.alone and is_within_step(facts, self.stacks[0]):
             loop = head(innermost(facts.names, self.stacks[0]))
             alike = (one for one in facts.run.compiles if head(innermost(facts.names, one.stack)) == loop)
             first = next(alike, None)
             here = [one for one in records if not grows(facts.run.sites[one.stack])]
-            self.graphs = [one for one in here if one is not first and 2 * one.again > one.ops]
+            self.graphs = [one for one in here if one is not first and 2 * one.again >= one.ops]
 
     @property
     def counted(self) -> ReadEvents:
@@ -166,7 +174,8 @@ class Reads:
         steps = self.count if own_loop else self.tally.rhythm.steps or self.count
         if not own_loop and self.tally.rhythm.every > 1 and self.cost_s < _SLIGHT * facts.total_s:
             return True
-        return steps <= _OFTEN * facts.step_count and self.cost_s < _EXPENSIVE * facts.total_s
+        dear = self.cost_s >= _EXPENSIVE * facts.total_s or (self.barrier and _is_dear(facts, self.stacks))
+        return steps <= _OFTEN * facts.step_count and not dear
 
     def _is_beside(self, facts: Facts) -> bool:
         """Whether they lie in a loop beside the training's, as a decoder's, with barriers that end its turns."""
@@ -209,6 +218,40 @@ class Reads:
         )
 
 
+def habits(facts: Facts) -> list[Reads]:
+    """The reads in the program's loop, by line; without those of sizes that values decide."""
+    return [reads for reads in by_line(facts, sized=False) if reads.is_habit(facts)]
+
+
+def decider(facts: Facts, change: Change, place: Place) -> Reads | None:
+    """The read whose value decides on another path, or on another number, that ``place`` records.
+
+    It decides there, or on the turns of a loop within the step: what a turn records hangs on the turns before it.
+    """
+    loops = set(map(head, facts.names.loops(change.stack)))
+    lines = {(one.acting.file, one.acting.line) for one in (place, facts.names.place(change.condition))}
+    path = change.what in ("operation", "argument")
+    for reads in facts.once(habits):
+        line, stack = reads.place.acting, reads.stacks[0]
+        if read_of(line.code, scalar=reads.op == SCALAR).use > Use.DECIDES or reads.via:
+            continue
+        within = head(innermost(facts.names, stack)) in loops and is_within_step(facts, stack)
+        if within or (path and (line.file, line.line) in lines):
+            return reads
+    return None
+
+
+def _is_dear(facts: Facts, stacks: Container[int]) -> bool:
+    """Whether the graphs that these reads alone need take much to compile, whatever else has them compiled again."""
+    own = (one.dur for one in facts.run.compiles if one.stack in stacks and one.again > 0)
+    return sum(own) >= _EXPENSIVE * facts.total_s * 1e9
+
+
+def takes_element(record: CompileRecord) -> bool:
+    """Whether a graph takes another element out of a tensor than the one before, for a read of it."""
+    return record.trigger == "read" and record.change is not None and record.change.subject == "index of aten::select"
+
+
 def in_loop(facts: Facts, stack: int) -> int:
     """The number of reads at ``stack`` inside the program's loop."""
     tallies = (tally for (place, _), tally in facts.run.reads.items() if place == stack)
@@ -238,7 +281,7 @@ def _differs_by_turn(facts: Facts, record: CompileRecord) -> bool:
     Without the reads one graph would hold all turns of the loop, with all their numbers.
     """
     numbers = record.change is not None and record.change.what in ("scalar", "argument")
-    return numbers and 2 * record.again > record.ops and _has_own(facts, record.stack)
+    return numbers and 2 * record.again > record.ops and is_within_step(facts, record.stack)
 
 
 def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
@@ -282,12 +325,13 @@ def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> Literal["in_steps", 
     if facts.run.barriers <= 1:
         return "count"
     loops = {head(loop) for loop in facts.names.loops(stack)}
-    if tally.looped < tally.count and (loops & _working_loops(facts) or (tally.looped and _has_own(facts, stack))):
+    own = tally.looped and is_within_step(facts, stack)
+    if tally.looped < tally.count and (own or loops & _working_loops(facts)):
         return "count"
     return "looped"
 
 
-def _has_own(facts: Facts, stack: int) -> bool:
+def is_within_step(facts: Facts, stack: int) -> bool:
     """Whether the innermost loop of these reads has no barrier: its turns after the last one are like the others."""
     sites = facts.run.sites.items()
     around = {head(loop) for other, site in sites if site.trigger != "read" for loop in facts.names.loops(other)}

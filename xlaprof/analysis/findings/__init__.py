@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Hashable
 from functools import cache
 
 import msgspec
@@ -42,7 +43,7 @@ def find(facts: Facts) -> tuple[Finding, ...]:
     """All findings of a run, the one whose fix gives back most first."""
     known = kinds()
     made = _of_one_cause(facts, [finding for kind in known.values() for finding in kind.find(facts)])
-    made = _side_by_side(facts, made)
+    made = _side_by_side(facts, _ended_by_one_change(facts, made))
     found = [
         msgspec.structs.replace(finding, severity="high") if known[finding.kind].leads(finding) else finding
         for finding in made
@@ -79,6 +80,23 @@ def _of_one_cause(facts: Facts, found: list[Finding]) -> list[Finding]:
     return found
 
 
+def _ended_by_one_change(facts: Facts, found: list[Finding]) -> list[Finding]:
+    """What one change ends is one finding: the paths and numbers that a value decides on belong to the read of it, and
+    all that an option ends to what costs most of it."""
+    ended: dict[Hashable, list[Finding]] = {}
+    for one in found:
+        change = facts.ended_by.get(one.id)
+        ended.setdefault(id(one) if change is None or one in facts.aside else change, []).append(one)
+    for several in ended.values():
+        leading = max(several, key=lambda one: (one.kind in _READ, one.cost_s))
+        parts = [one for one in several if one is not leading]
+        if parts and (leading.kind in _READ or len({one.kind for one in several}) == 1):
+            parts = [msgspec.structs.replace(one, advice=leading.advice, remedy=leading.remedy) for one in parts]
+            found = [one for one in found if one is leading or one not in several]
+            found[found.index(leading)] = facts.joined(leading, parts)
+    return found
+
+
 def _side_by_side(facts: Facts, found: list[Finding]) -> list[Finding]:
     """Lines of a function that read to one end, or by one line of a library, are one finding: without one of them the
     next would wait as long."""
@@ -93,8 +111,10 @@ def _side_by_side(facts: Facts, found: list[Finding]) -> list[Finding]:
     return [joined[id(one)] for one in found if id(one) in joined]
 
 
-def _makes(_: Facts, made: Finding, read: Finding) -> bool:
-    """Whether a line reads a value from the device that becomes a part of the graph."""
+def _makes(facts: Facts, made: Finding, read: Finding) -> bool:
+    """Whether a line reads a value that becomes a part of the graph, and does not only decide on it."""
+    if made.id in facts.ended_by:
+        return False
     same = made.place.file == read.place.file and made.place.line == read.place.line
     change = made.change
     return same and made.place.library == read.place.library and change is not None and change.what in _OF_VALUES
@@ -102,7 +122,7 @@ def _makes(_: Facts, made: Finding, read: Finding) -> bool:
 
 def _waits_for_all_turns(facts: Facts, _: Finding, read: Finding) -> bool:
     """Whether it comes once for each graph of the loop that lacks a barrier, at most: that is what it waits for."""
-    loop = unbarred(facts)
+    loop = facts.once(unbarred)
     known = loop is not None and loop.loop.line and isinstance(read.counted, ReadEvents)
     return bool(known) and loop is not None and read.count <= facts.run.sites[loop.stack].executed
 

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Iterator
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import SMALL, host_s, in_each_step, innermost, row_of, visits_per_pass
+from xlaprof.analysis.evidence.looping import SMALL, head, host_s, in_each_step, innermost, row_of, visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import named
@@ -126,6 +126,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             continue
         loop = innermost(names, stack)
         alone, apart = _apart(facts, goes)
+        bare = list(_bare(facts, stack))
         each = round(site.executed / steps) if steps else len(row)
         per_step = f"{times(each)} a step" if each else times(site.executed)
         yield facts.finding(
@@ -143,12 +144,37 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             advice=(
                 f"Call it once, after the loop at {named(loop)}: one graph then holds all {len(row)} turns."
                 if row
-                else "Remove this barrier, and keep the one at the end of the step."
+                else f"Remove this barrier, and keep the one at the end of the step.{_needed(facts, bare)}"
             ),
-            also=(loop,) if row else (),
+            also=(loop,) if row else bare,
             rhythm=per_step if each else "",
             discriminator="forward",
         )
+
+
+def _bare(facts: Facts, stack: int) -> Iterator[Place]:
+    """Loops around other uses of a barrier's line, as an evaluation's, that have no other barrier."""
+    names, sites = facts.names, facts.run.sites
+    line, around = names.place(stack), set(map(head, names.loops(stack)))
+    others = {one for one in sites if (names.place(one).file, names.place(one).line) == (line.file, line.line)}
+    barred = {
+        head(innermost(names, one)) for one, site in sites.items() if site.trigger != "read" and one not in others
+    }
+    for one in others - {stack}:
+        loops = [loop for loop in names.loops(one) if head(loop) not in around]
+        if loops and not any(head(loop) in barred for loop in loops):
+            yield loops[0]
+
+
+def _needed(facts: Facts, bare: list[Place]) -> str:
+    """The sentence on loops that would have no barrier without this one."""
+    if not bare:
+        return ""
+    loops = " and ".join(dict.fromkeys(map(named, bare)))
+    return (
+        f" The loop at {loops} has no other: call {facts.words.barrier} at the end of its turns, or what is read there "
+        "is compiled with all that came before it."
+    )
 
 
 def _apart(facts: Facts, goes: Container[tuple[int, int]]) -> tuple[float, replay.Cut]:

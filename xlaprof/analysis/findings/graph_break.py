@@ -11,10 +11,12 @@ recompilations are no findings of their own).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from xlaprof.analysis.evidence import library_options
 from xlaprof.analysis.evidence.breaks import Broken, captured, causes, function_name, within
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts, listed
@@ -24,11 +26,13 @@ from xlaprof.analysis.evidence.guard_failures import (
     cost_s,
     evidence,
     hit_a_limit,
+    is_a_librarys,
     limit_clause,
     limit_hit,
     sort_out,
     values_seen,
 )
+from xlaprof.analysis.evidence.guards import needed_for
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.torch_compile import BehindTally, CallTally
 from xlaprof.analysis.model import Finding, Place
@@ -40,6 +44,8 @@ _OUTSIDE = (
     "operations only."
 )
 _NAMED = 3  # functions
+#: advice that makes a tensor of a number, which is drawn
+_BY_VALUE, _DRAWN = re.compile(r"Draw the number"), "random"
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -65,7 +71,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
     place, first = here.places[0], here.tallies[0].event
     limit = limit_hit(behind)
-    cause = [_what(facts, here), *_handed_over(behind), *limit_clause(limit)]
+    cause = [_what(facts, here), *_handed_over(facts, behind), *limit_clause(limit)]
     if any(one.plain for one in here.tallies) and not captured(facts, here.callers):
         cause.append("torch.compile captured 0 operations in all")
     apart = _apart(facts, here)
@@ -79,25 +85,46 @@ def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
         counted=Matching(GraphBreak, ("stack", "reason"), frozenset(here.keys), "reason"),
         cost_s=(restarted + apart.count * apart.least) / 1e9 + cost_s(behind),
         cause=f"{'; '.join(cause)}.",
-        advice=" ".join(hints) or _OUTSIDE,
+        advice=_advice(facts, place, first, " ".join(hints) or _OUTSIDE),
         evidence=dict.fromkeys([*_evidence(facts, here, restarted, apart), *evidence(behind)]),
         discriminator=first.reason,
         also=here.places,
     )
 
 
-def _handed_over(behind: list[Blamed]) -> Iterator[str]:
+def _advice(facts: Facts, place: Place, event: GraphBreak, advice: str) -> str:
+    """What to do: an option of the library that breaks, and what else the line needs."""
+    library = facts.names.place(event.at)
+    if library.line:
+        said = library_options.advise("graph_break", msgspec.structs.replace(place, library=(library,)), "", advice)
+        return said.advice if said.is_option else advice
+    if _BY_VALUE.search(advice) and needed_for(place.code, _DRAWN) == "condition":
+        return (
+            f"{advice} A tensor cannot be tested in a graph, nor can a number that is another at each call be an "
+            "argument: compute both ways in place of the condition here, and choose with torch.where."
+        )
+    return advice
+
+
+def _handed_over(facts: Facts, behind: list[Blamed]) -> Iterator[str]:
     """What follows the break was compiled again for: a clause for each sort of value that it hands over."""
     sorts: dict[str, list[Blamed]] = {}
     for one in behind:
         guard = one[1]
         sort = "the size made" if guard.dim >= 0 else "" if guard.kind in ("freed", "object") else "the value read"
+        sort = "apart" if not guard.handed and is_a_librarys(facts, one[0].event.code) else sort
         sorts.setdefault(sort, []).append(one)
     for sort, blamed in sorts.items():
         guards = [guard for _, guard, _ in blamed]
         again = f"what follows was compiled again {times(len(blamed))}"
         seconds = duration(cost_s(blamed))
-        if sort:
+        if sort == "apart":
+            names = " and ".join(dict.fromkeys(guard.subject for guard in guards if guard.subject))
+            yield (
+                f"a library's function, which has a graph of its own only for that, was compiled again "
+                f"{times(len(blamed))} for {names or 'its arguments'}, {seconds} in all"
+            )
+        elif sort:
             values = _few([value for value, _ in values_seen(guards)])
             yield f"{sort} here is a guard, so {again} ({values}), {seconds} in all"
         else:
@@ -180,8 +207,7 @@ def _evidence(facts: Facts, here: Broken, restarted: int, apart: BehindTally) ->
 
 
 def _nothing(facts: Facts, place: Place, call: CallTally, stack: int) -> Finding:
-    library = "/site-packages/" in facts.names.place(call.first.code).file.replace("\\", "/")
-    function = "" if library else function_name(facts, call.first.code, call.first.func)
+    function = "" if is_a_librarys(facts, call.first.code) else function_name(facts, call.first.code, call.first.func)
     broken = [tally.event for tally in facts.run.torch_compile.breaks.values() if stack in tally.callers]
     return facts.finding(
         "graph_break",

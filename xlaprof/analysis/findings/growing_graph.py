@@ -9,37 +9,41 @@ import msgspec
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost, unbarred
+from xlaprof.analysis.evidence.looping import GROWTHS, growing, innermost
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
+from xlaprof.analysis.recompiles.extra import groups
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent, Barrier, Compile
 from xlaprof.text.quantities import duration, plural, times
 
 _MOST = 0.8  # share of the compiles: the graph grows at a line that recorded more in so many of them
-#: changes that make a recompilation: the graph has other inputs, not more work
-_RECOMPILES = ("inputs", "shape", "outputs", "size")
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """One finding for each barrier or read whose graphs grow, unless they do for want of a barrier that is reported."""
-    loop = unbarred(facts)
-    for stack, site in facts.run.sites.items():
-        again = [record for record in facts.run.compiles if record.stack == stack and record.nth]
-        recompiles = (record.change is not None and record.change.what in _RECOMPILES for record in again)
-        if loop is not None and any(loop.follows(facts, record) for record in again):
-            continue
-        if grows(site) and not (again and all(recompiles)):
-            yield _finding(facts, stack, site, again)
+    """One finding for each barrier whose graphs grow, and one for all reads of a loop whose graphs do."""
+    turns: dict[Place, list[int]] = {}
+    for stack in facts.once(growing):
+        loop = innermost(facts.names, stack) if facts.run.sites[stack].trigger == "read" else NOWHERE
+        if loop.line:
+            turns.setdefault(loop, []).append(stack)
+        else:
+            yield _finding(facts, [stack])
+    for stacks in turns.values():
+        yield _finding(facts, sorted(stacks, key=lambda stack: -facts.run.sites[stack].longest_growth[2]))
 
 
-def _finding(facts: Facts, stack: int, site: Site, again: list[CompileRecord]) -> Finding:
+def _finding(facts: Facts, stacks: list[int]) -> Finding:
+    stack, site = stacks[0], facts.run.sites[stacks[0]]
     visits, before, after = site.longest_growth
-    results = _results(facts, stack, before) if site.trigger == "read" else []
-    grown, cost = (sum(record.dur for record in some) / 1e9 for some in (again, [*again, *results]))
+    again = [record for one in stacks for record in facts.once(growing)[one]]
+    results = _results(facts, stacks, before) if site.trigger == "read" else []
+    bears = _others(facts)
+    left = [(record, 1 - bears.get(record.t, 0.0)) for record in (*again, *results)]  # what no other cause bears
+    grown, cost = (sum(one.dur * share for one, share in some) / 1e9 for some in (left[: len(again)], left))
     end = facts.names.place(stack)
     each = (after - before) / visits
     grew = (
@@ -47,18 +51,22 @@ def _finding(facts: Facts, stack: int, site: Site, again: list[CompileRecord]) -
     )
     if site.trigger == "read":
         place = innermost(facts.names, stack)
-        line = f" at {named(end)}" if end.line else ""
+        reads = " and ".join(dict.fromkeys(filter(None, (named(facts.names.place(one)) for one in stacks))))
+        line = f" at {reads}" if end.line else ""
+        turn = f"turn of the loop at {named(place)}" if place.line else "step"
         cause = (
-            f"No barrier ends a step, so each read{line} also runs what all steps before it recorded: its graph {grew} "
-            f"and is compiled anew ({duration(grown)} in all)."
+            f"No barrier ends a {turn}, so each read{line} also runs what all turns before it recorded: its graph "
+            f"{grew} and is compiled anew ({duration(grown)} in all)."
         )
         if results:
             where = named(facts.names.place(results[0].stack))
             cause += (
                 f" What is read of it in the end{f', at {where},' * bool(where)} took {duration(cost - grown)} more."
             )
-        advice = f"Call {facts.words.barrier} at the end of every step, and read after it."
+        advice = f"Call {facts.words.barrier} at the end of every {turn}, and read after it."
         remedy = f"{place.code}\n    ...\n    {facts.words.barrier_code}" if place.line else ""
+        if place.library:
+            cause += "".join(_own(facts, one) for one in stacks)
     else:
         place = _line_that_grows(facts, again)
         here = f"ends at {named(end)}" if place.line else "ends here"
@@ -78,23 +86,44 @@ def _finding(facts: Facts, stack: int, site: Site, again: list[CompileRecord]) -
         count=visits,
         counted=Growths(stack),
         cost_s=cost,
-        cut=replay.compiles([*again, *results]),
+        cut=replay.together(replay.compiles([record], 1 - share) for record, share in left),
         cause=cause,
         advice=advice,
         rhythm=Rhythm.of([record.step for record in again]).text(facts.outer_steps) if facts.step_count else "",
-        also=(end,),
+        also=map(facts.names.place, stacks),
         remedy=remedy,
     )
 
 
-def _results(facts: Facts, stack: int, before: int) -> list[CompileRecord]:
-    """Graphs of other reads that hold what grew at ``stack`` from ``before`` operations on: no barrier came first."""
+def _own(facts: Facts, stack: int) -> str:
+    """The sentence on a read of the program's own in a library's loop: no option of the library ends that."""
+    place = facts.names.place(stack)
+    if place.library or facts.run.sites[stack].trigger != "read":
+        return ""
+    return (
+        f" The read at {named(place)} (`{place.code}`) is the program's own: compute with it on the device "
+        f"({facts.words.arrays}.where, scatter at positions that a tensor holds), for numbers and positions that the "
+        "host makes of it are constants of the next graph."
+    )
+
+
+def _others(facts: Facts) -> dict[int, float]:
+    """By moment of a compile: the share that recompilations bear, such as another size in the graph that grows."""
+    found: dict[int, float] = {}
+    for group in facts.once(groups):
+        for extra in group.extras:
+            found[extra.record.t] = min(1.0, found.get(extra.record.t, 0.0) + extra.share)
+    return found
+
+
+def _results(facts: Facts, stacks: list[int], before: int) -> list[CompileRecord]:
+    """Graphs of other reads that hold what grew at ``stacks`` from ``before`` operations on: no barrier came first."""
     run, since = facts.run, False
     programs = set()
     for cut, program in run.cuts:
         if cut in run.sites and run.sites[cut].trigger == "read":
-            programs |= {program} if since and cut != stack else set()
-            since = since or cut == stack
+            programs |= {program} if since and cut not in facts.once(growing) else set()
+            since = since or cut in stacks
         else:
             since = False
     return [record for record in run.compiles if record.program in programs and record.ops > before]

@@ -7,7 +7,8 @@ findings; that of tracing and dispatch is part of every step.
 A finding is a habit: it comes in most steps, or every N steps, or is long. Gaps of the first steps, gaps with a compile
 and one long pause among short ones do not count. Cost: the idle time blamed on it.
 
-Without a device what torch.compile compiled waits for its batches: a tenth of the run is a finding.
+Without a device what torch.compile compiled waits for its batches: a quarter of the time that neither compiling nor
+imports took is a finding, however long a first, cold compilation is.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.fold import Fold
+from xlaprof.analysis.fold.tallies import PauseTally
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import culprit, short, span
@@ -38,7 +40,8 @@ from xlaprof.text.quantities import duration, percent, plural
 
 _SHARE = 0.05  # of the window without compiles: a fix that gives back less is not worth the reader's time
 _WORTH_NS = 20_000_000  # in all: less is the noise of any short run
-_OF_THE_RUN = 0.1  # that waits for data, where there is no device
+_OF_THE_RUN = 0.01  # the same, of the whole run
+_OF_RUNNING = 0.25  # of the time without compiling that waits for data, where there is no device
 _LEAST = 3  # times: once or twice is an accident
 _LONG_NS = 20_000_000  # mean length from which a gap counts though it comes irregularly
 _UNCONFIRMED_NS = 5_000_000  # mean length needed where no steps are known
@@ -163,34 +166,60 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         confidence="medium" if _held_at(activity) or not (activity.lines or _is_recorded(activity)) else "high",
         # a gap from one step into the next is the one's or the other's: of as many gaps as steps none is missing
         rhythm=activity.rhythm.text(0 if in_all(gaps, facts.full_steps) else facts.full_steps),
-        also=(activity.line,),
+        also=(activity.line, *([_longest_pause(facts, host.DATA)] if activity.kind == host.DATA else [])),
     )
 
 
 def _waits_for_data(facts: Facts) -> Iterator[Finding]:
     """Draws of batches that the compiled code waits for, at the line that makes them."""
-    main = facts.run.main_thread
-    for (stack, cause), waits in facts.run.pauses.items():
-        if cause != host.DATA or waits.count < _LEAST or waits.total - waits.most < _OF_THE_RUN * 1e9 * facts.wall_s:
-            continue  # the longest may be the first, for which workers start
-        loop = facts.names.place(stack)
-        made = (facts.names.place(one.made) for one in facts.run.batches if one.stack == stack and one.made)
-        place, cost = next(made, loop), waits.total / 1e9
+    run = facts.run
+    drawn: dict[Place, dict[int, PauseTally]] = {}
+    for (stack, cause), waits in run.pauses.items():
+        if cause == host.DATA and waits.count >= _LEAST:
+            loop = facts.names.place(stack)
+            made = (facts.names.place(one.made) for one in run.batches if one.stack == stack and one.made)
+            drawn.setdefault(next(made, loop), {})[stack] = waits
+    imports = sum(ns for (_, state), ns in run.looks_before.items() if state == "import")
+    compiling = sum(one.dur for one in run.torch_compile.functions.values())
+    running = max(1.0, facts.wall_s * 1e9 - imports - compiling)
+    for place, loops in drawn.items():
+        total, count = (sum(getattr(one, of) for one in loops.values()) for of in ("total", "count"))
+        longest = max(one.most for one in loops.values())  # it may be the first, for which workers start
+        if total - longest < max(_OF_RUNNING * running, _OF_THE_RUN * facts.wall_s * 1e9):
+            continue
+        places = list(map(facts.names.place, loops))
+        keys = frozenset((stack, run.main_thread) for stack in loops)
+        drawing = " and ".join(dict.fromkeys(map(short, places)))
+        cost = total / 1e9
         yield facts.finding(
             "idle_gap",
             place,
             operation="data wait",
-            count=waits.count,
-            counted=Matching(DataWait, ("stack", "tid"), frozenset([(stack, main)])),
+            count=count,
+            counted=Matching(DataWait, ("stack", "tid"), keys),
             cost_s=cost,
             cause=(
-                f"What is compiled waits while {short(loop)} draws its next batch{_made_at(place, loop)}: "
-                f"{duration(cost)} in {plural(waits.count, 'wait')}, {percent(cost / facts.wall_s)} of the run."
+                f"What is compiled waits while the next batch is drawn at {drawing}{_made_at(place, places[0])}: "
+                f"{duration(cost)} in {plural(count, 'wait')}, {percent(total / running)} of the time that neither "
+                "compiling nor imports took."
             ),
-            advice=f"Load ahead: {facts.words.load_ahead}, or cheaper per-sample work.",
-            evidence=(f"{duration(cost / waits.count)} each, longest {duration(waits.most / 1e9)}",),
-            also=(loop,),
+            advice=_load_ahead(facts),
+            evidence=(f"{duration(cost / count)} each, longest {duration(longest / 1e9)}",),
+            also=places,
         )
+
+
+def _load_ahead(facts: Facts) -> str:
+    return (
+        "Make a sample cheaper (once, where it is the same each time; with operations on whole arrays in place of a "
+        f"loop over elements), or load ahead: {facts.words.load_ahead}."
+    )
+
+
+def _maker(facts: Facts) -> Place:
+    """The dataset, or collate function, that makes the batches; NOWHERE: there are several, or it is not known."""
+    made = {facts.names.place(one.made) for one in facts.run.batches if one.made}
+    return made.pop() if len(made) == 1 else NOWHERE
 
 
 def _is_recorded(activity: Activity) -> bool:
@@ -230,7 +259,8 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
                 "loads while the last batches train."
             )
         elif loader:
-            advice = f"Load ahead: {facts.words.load_ahead}, or cheaper per-sample work."
+            advice = _load_ahead(facts)
+            place = _maker(facts) if _maker(facts).line else place
         return (
             f"waits for its next batch{_made_at(place, loop)}",
             advice,

@@ -23,7 +23,7 @@ from xlaprof.text.quantities import duration, plural, times
 
 def find(facts: Facts) -> Iterator[Finding]:
     """At most one finding."""
-    found = unbarred(facts)
+    found = facts.once(unbarred)
     if found is not None:
         yield _finding(facts, found)
 

@@ -12,14 +12,15 @@ from xlaprof.analysis.evidence import guard_failures
 from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.kind import Kind
+from xlaprof.analysis.evidence.reads import decider
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
-from xlaprof.analysis.recompiles import jit_calls
+from xlaprof.analysis.recompiles import growth, jit_calls
 from xlaprof.analysis.recompiles.advice import advise
 from xlaprof.analysis.recompiles.along import passes
 from xlaprof.analysis.recompiles.explanation import explanation
 from xlaprof.analysis.recompiles.extra import groups
-from xlaprof.analysis.recompiles.group import Extra, Group, of_batch, same_number, values
+from xlaprof.analysis.recompiles.group import Extra, Group, grows, of_batch, same_number, values
 from xlaprof.analysis.recompiles.varying import made_by, varying
 from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.whatif import replay
@@ -36,7 +37,7 @@ _SOME = 3  # runs from which on there is a rhythm
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line and cause."""
-    for group in groups(facts):
+    for group in facts.once(groups):
         yield _finding(facts, group)
     yield from guard_failures.find(facts)
     yield from jit_calls.find(facts)
@@ -51,6 +52,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
     ]
     rhythm = _rhythm(facts, group)
     advice = advise(facts, group)
+    decides = decider(facts, change, group.place) if _is_decided(group) else None
     return facts.finding(
         "recompile",
         group.place,
@@ -72,7 +74,13 @@ def _finding(facts: Facts, group: Group) -> Finding:
         values=values(facts, group),
         remedy=advice.remedy,
         buckets=advice.buckets,
+        ended_by=("decides", decides.place.acting.file, decides.place.acting.line) if decides is not None else None,
     )
+
+
+def _is_decided(group: Group) -> bool:
+    """Whether it is a path, or a number of the program's, that a value may decide on."""
+    return group.sort in ("operation", "scalar", "argument") and group.first.role in ("", "loop", "shared")
 
 
 def _moment(extra: Extra) -> Moment:
@@ -131,6 +139,7 @@ def _also(facts: Facts, group: Group) -> Iterator[Place]:
     yield made_by(facts, change)
     yield from map(facts.names.place, (change.condition, change.made, change.stack, change.expected))
     yield from (one.place for one in varying(facts, group))
+    yield from growth.beside(facts, group) if group.sort == "shape" and grows(group) else ()
     if group.sort in ("argument", "scalar"):
         yield from (facts.names.place(one.stack) for one in same_number(facts, group))
     if of_batch(change):  # and loops over it

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.reading import LATER, ONCE, SCALAR, advise_read
-from xlaprof.analysis.evidence.reads import Reads, by_line
+from xlaprof.analysis.evidence.looping import innermost
+from xlaprof.analysis.evidence.reading import ELEMENTS, LATER, ONCE, SCALAR, advise_read
+from xlaprof.analysis.evidence.reads import Reads, habits, is_within_step, takes_element
 from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
@@ -21,9 +22,9 @@ from xlaprof.text.quantities import duration
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line that reads in the loop."""
-    habits = [reads for reads in by_line(facts, sized=False) if reads.is_habit(facts)]
-    recompiled = {extra.record.t for group in groups(facts) for extra in group.extras} if habits else set()
-    for reads in habits:
+    found = facts.once(habits)
+    recompiled = {extra.record.t for group in facts.once(groups) for extra in group.extras} if found else set()
+    for reads in found:
         reads.add_graphs(facts, recompiled)
         yield _finding(facts, reads)
 
@@ -31,9 +32,13 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _finding(facts: Facts, reads: Reads) -> Finding:
     tally, place = reads.tally, reads.place
     often = _how_often(facts, reads)
-    way = advise_read(reads.op, reads.via, place.acting.code, often, facts.words)
+    loop = innermost(facts.names, reads.stacks[0])
+    turns = loop if loop.acting.code.startswith("while ") and is_within_step(facts, reads.stacks[0]) else NOWHERE
+    way = advise_read(reads.op, reads.via, place.acting.code, often, facts.words, turns)
     read, barrier = facts.names.bracket(reads.stacks[0], reads.barrier) if reads.barrier else (NOWHERE, NOWHERE)
     follows = _follows(read, barrier)
+    if sum(map(takes_element, reads.graphs)) > 1 and not reads.barrier:
+        way = way._replace(advice=ELEMENTS.removesuffix("."), remedy="", is_when=False)
     purpose = f" {way.purpose}" if way.purpose else ""
     after = f", after the barrier ({named(barrier)})" * bool(
         barrier.line and way.is_when and "barrier" not in way.advice and not follows
@@ -62,8 +67,9 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         confidence="high" if tally.known else "medium",
         rhythm=rhythm_of(facts, reads),
         in_steps=tally.rhythm.steps,
-        also=(barrier,),
+        also=(barrier, turns),
         remedy=way.remedy,
+        ended_by=way.option or ("decides", place.acting.file, place.acting.line),
     )
 
 

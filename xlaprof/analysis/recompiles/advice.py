@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from xlaprof.analysis.evidence import library_options, padding
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.model import Buckets
+from xlaprof.analysis.model import Buckets, Place
 from xlaprof.analysis.places import short
-from xlaprof.analysis.recompiles import along, arguments
+from xlaprof.analysis.recompiles import along, arguments, growth
 from xlaprof.analysis.recompiles.design import are_chosen
 from xlaprof.analysis.recompiles.explanation import plain_advice
 from xlaprof.analysis.recompiles.group import Group, grows, special_too
-from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
+from xlaprof.analysis.recompiles.shapes import axes, dims, dtype, dtype_code
 from xlaprof.analysis.recompiles.varying import Size, last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import (
     expression,
@@ -50,7 +50,8 @@ def advise(facts: Facts, group: Group) -> Advice:
     """How to avoid these compiles."""
     change, words, name = group.first, facts.words, _name(facts, group)
     if group.sort == "shape":
-        return _shape(facts, group)
+        carried = grows(group) and not made_by(facts, change).line  # what a collate function makes is chosen there
+        return Advice(*growth.advise(facts, group)) if carried else _shape(facts, group)
     if group.sort == "scalar" and change.role != "shared":
         advice = _scalar(words, group)
         return advice._replace(text=" ".join((advice.text, *_others(facts, group))))
@@ -70,7 +71,7 @@ def advise(facts: Facts, group: Group) -> Advice:
         )
     text, remedy = plain_advice(facts, group, _moved(facts, group))
     if group.sort == "dtype":
-        remedy = f"{name} = {fill(words.convert_code, name=name, dtype=_dtype(words, dtype(change.old)))}"
+        remedy = f"{name} = {fill(words.convert_code, name=name, dtype=dtype_code(words, dtype(change.old)))}"
     return Advice(text, remedy)
 
 
@@ -138,7 +139,7 @@ def _shape(facts: Facts, group: Group) -> Advice:
             "host before it is brought to the device."
         )
     words, vary = facts.words, varying(facts, group)
-    if len(vary) > 1 and not grows(group):
+    if len(vary) > 1:
         return _with_needs(facts, group, _several(words, vary, last_batch(facts, group, vary)))
     changed = axes(change)
     if not changed:
@@ -161,7 +162,10 @@ def _with_needs(facts: Facts, group: Group, advice: Advice) -> Advice:
     """What else is due, where padding is what is advised, and not to leave a batch out."""
     if not advice.remedy or "size = " not in advice.remedy or facts.words.drop_last_code in advice.remedy:
         return advice
-    return advice._replace(text=" ".join((advice.text, *along.needs(facts, group))))
+    where = []
+    if padder := _padder(facts.names.place(group.first.made)):
+        where = [f"Do that where {padder}() chooses its width: what it pads with, and on which side, stays as it is."]
+    return advice._replace(text=" ".join((advice.text, *where, *along.needs(facts, group))))
 
 
 def _several(words: Vocabulary, vary: list[Size], last: Size | None) -> Advice:
@@ -191,14 +195,6 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     words, name, positions = facts.words, _name(facts, group), is_index(group.first)
     padded = Size(name, "", group.place, axis, len(old), tuple(sorted(set(sizes))), "", positions)
     seen, busy, once = _ran(facts, group, axis)
-    if grows(group):
-        ended = 2 * seen.get(sizes[-1], 0) > sum(seen.values())
-        most = sizes[-1] if ended else max(sizes) + sizes[-1] - sizes[-2]  # as much was added once more
-        return Advice(
-            f"Dimension {axis} grows from step to step: allocate it once at its largest size ({most}"
-            f"{'' if ended else ' at least, so far'}) and write into it at a position held in a tensor.",
-            _static(words, axis, old, most, dtype(group.first.old), sizes[-1] - sizes[-2]),
-        )
     parts = len({extra.record.stack for extra in group.extras})  # graphs of one step, each compiled for every size
     compiled = parts + len(group.extras)
     each = parts * group.cost_s / len(group.extras)
@@ -274,15 +270,27 @@ def _pad(words: Vocabulary, size: Size, edges: tuple[int, ...]) -> str:
     moved = moved_as(size.place.acting.code, name)
     host = f"{name} = {moved}\n" if moved else ""
     of_loss = "" if size.is_index else "; leave the padding out of the loss"
+    if padder := _padder(size.place):
+        return f"size = {to}  # the width that {padder}() pads to, in place of the longest row's"
     return (
         f"# on the host, before the batch is brought to the device{of_loss}\n{host}size = {to}\n"
         f"{name} = {_padded(words, size._replace(name=name))}"
     )
 
 
+def _padder(place: Place) -> str:
+    """The function of the program's that pads already, as its name says: it knows with what, and on which side."""
+    name = place.func.rpartition(".")[2]
+    return name if "pad" in name.lower() and place.line else ""
+
+
 def _alike(words: Vocabulary, size: Size) -> list[str]:
     """Code that pads the other tensors of a batch to the same ``size``."""
-    return [f"{one.name} = {_padded(words, one)}" for one in size.alike if one.name not in ("", size.name)]
+    return (
+        []
+        if _padder(size.place)
+        else [f"{one.name} = {_padded(words, one)}" for one in size.alike if one.name not in ("", size.name)]
+    )
 
 
 def _padded(words: Vocabulary, size: Size) -> str:
@@ -290,30 +298,3 @@ def _padded(words: Vocabulary, size: Size) -> str:
     if size.is_index:  # the last of the positions again
         return f"{name}.index_select({axis}, {words.arrays}.arange(size).clamp(max={name}.shape[{axis}] - 1))"
     return fill(words.pad_code, name=name, axis=axis, zeros="0, 0, " * (size.rank - 1 - axis))
-
-
-def _static(words: Vocabulary, axis: int, shape: tuple[int, ...], most: int, kind: str, more: int) -> str:
-    """Code that writes ``more`` at a time into a buffer."""
-    position = fill(words.scalar_code, value=shape[axis])
-    if more > 1 and "index_copy" in words.write_code:  # a position for each
-        position = f"{words.arrays}.arange({shape[axis]}, {shape[axis] + more}).to(device)"
-    sizes = ", ".join(str(most) if i == axis else str(size) for i, size in enumerate(shape))
-    return (
-        f"buffer = {fill(words.zeros_code, shape=sizes, dtype=_dtype(words, kind))}  # once, at the largest length\n"
-        f"position = {position}\n"
-        f"# in the loop, instead of {words.arrays}.cat:\n"
-        f"buffer = {fill(words.write_code, axis=axis)}  # new: {more} more along dimension {axis}\n"
-        f"position = position + {more}  # what lies behind it is masked"
-    )
-
-
-_DTYPES = {
-    "f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "s8": "int8", "s16": "int16",
-    "s32": "int32", "s64": "int64", "i64": "int64", "u8": "uint8", "pred": "bool", "c64": "complex64",
-    "c128": "complex128",
-}  # fmt: skip
-
-
-def _dtype(words: Vocabulary, kind: str) -> str:
-    name = _DTYPES.get(kind)
-    return f"{words.arrays}.{name}" if name else kind

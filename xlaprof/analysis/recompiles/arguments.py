@@ -6,10 +6,11 @@ import re
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.reading import SCALAR
+from xlaprof.analysis.evidence.reading import ELEMENTS, SCALAR
+from xlaprof.analysis.evidence.reads import takes_element
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.recompiles.group import Group, same_number, window_of
-from xlaprof.analysis.recompiles.wording import index_of, quoted, roll_of, slice_of
+from xlaprof.analysis.recompiles.group import Group, same_number, versions, window_of
+from xlaprof.analysis.recompiles.wording import expression, index_of, quoted, roll_of, slice_of
 from xlaprof.text.quantities import plural
 
 
@@ -70,11 +71,18 @@ _ARGUMENTS = (
     ),
     _LENGTH,
     _Argument(
-        "",
-        "Keep the argument constant; or compute the result for each of its few values in every step, and choose one "
-        "with torch.where and a tensor of one element.",
+        r"exponent of aten::pow",
+        "Raise it to a power that a tensor of one element holds: an exponent that is a number is a constant of the "
+        "graph, and the elements of a tensor are not.",
     ),
+    _Argument("", "Keep the argument constant{few}."),
 )
+_FEW = (
+    "; or compute the result for each of its few values in every step, and choose one with torch.where and a tensor of "
+    "one element"
+)
+_MANY = ", or give the operation a tensor of one element in its place, where it takes one"
+_FEW_VALUES = 4  # more are not computed all in every step
 _CROP = (
     "Let the slice have one length: crop before the tensor is brought to the device, where sizes cost no graphs, and "
     "bring it to one size there; or mask what lies outside."
@@ -89,6 +97,8 @@ def is_length(subject: str) -> bool:
 def advise(facts: Facts, group: Group) -> tuple[str, str]:
     """How to do without an argument that is a constant of the graph: the sentence, and code for the line."""
     change, bounds = group.first, window_of(group)
+    if all(takes_element(extra.record) for extra in group.extras):
+        return ELEMENTS, ""
     if bounds is not None and bounds.old != bounds.new:
         return _with_others(facts, group, _CROP), ""
     code = group.place.code
@@ -104,7 +114,10 @@ def advise(facts: Facts, group: Group) -> tuple[str, str]:
         is_read = change.subject.startswith("index") and _is_read(facts, group)
         position = f"{of.start}.reshape(1)" if is_read else f"{arrays}.tensor([{of.start}]).to({of.tensor}.device)"
         remedy = (one.made + use).format(arrays=arrays, position=position, **of._asdict())
-    return _with_others(facts, group, one.advice.format(verb=verb, most=most)), remedy
+    if change.subject.startswith("exponent of") and (exponent := expression(code, change)):
+        remedy = f"exponent = {facts.words.arrays}.tensor([{exponent}]).to(device)  # in place of {exponent}"
+    few = _FEW if len(versions(group)) <= _FEW_VALUES else _MANY
+    return _with_others(facts, group, one.advice.format(verb=verb, most=most, few=few)), remedy
 
 
 def _with_others(facts: Facts, group: Group, advice: str) -> str:

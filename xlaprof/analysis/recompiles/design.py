@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd
 
-from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.facts import LARGE, Facts
 from xlaprof.analysis.recompiles.group import Group, versions
 from xlaprof.analysis.recompiles.shapes import dims
 from xlaprof.analysis.timeline.rhythm import Rhythm
 
 DEAR = 0.1  # of the run: what costs less is normal, if it has a reason
-_LARGE, _LONG_S = 0.25, 5.0  # of the run, and seconds: what was chosen, and costs more, may have been chosen unawares
+_LONG_S = 5.0  # what was chosen, and costs more, is told where it is a large share of the run, too
 CONDITIONS = ("if ", "elif ")
+_WARM = 3  # runs of a size that warms up, at most
 _LONG = 10  # runs of a size that stays for a stage of the training, at least, for each of the sizes
 _ROUND = 8  # what sizes that were chosen are multiples of; or they are no larger than so many times what they are
 _TURNS = 3  # interruptions from which on turns are regular
@@ -37,9 +38,11 @@ def by_design(facts: Facts, group: Group) -> bool:
     rhythms = facts.run.program_rhythms
     turns = {one: [rhythms[program] for program in own if program in rhythms] for one, own in versions(group).items()}
     often = len(turns)
-    if any(not _is_kept(own, often) for own in turns.values()) or _is_last_batch(turns):
+    if any(not _is_kept(own, often) for own in turns.values()) and not _is_larger_since(facts, group):
         return False
-    dear = max(_LARGE * facts.wall_s, _LONG_S) if are_chosen(turns) else DEAR * facts.wall_s
+    if _is_last_batch(turns):
+        return False
+    dear = max(LARGE * facts.wall_s, _LONG_S) if are_chosen(turns) else DEAR * facts.wall_s
     return bool(group.first.name) or group.cost_s < dear  # modules have names
 
 
@@ -57,6 +60,19 @@ def _is_kept(own: list[Rhythm], sizes: int) -> bool:
     """Whether one of so many sizes came back often and ran twice as often, or ran for long."""
     returns, steps = sum(rhythm.returns for rhythm in own), sum(rhythm.steps for rhythm in own)
     return steps >= _LONG * sizes or (returns >= sizes and steps >= 2 * sizes)
+
+
+def _is_larger_since(facts: Facts, group: Group) -> bool:
+    """Whether there are two sizes, both chosen, and the smaller came a few times before the larger: in a warm-up."""
+    programs = versions(group)
+    sizes = [int(one) for one in programs if one.isdecimal()]
+    if len(sizes) != 2 or sizes[0] > sizes[1] or not are_chosen(programs):
+        return False
+    since, run = max(extra.record.t for extra in group.extras), facts.run
+    return all(
+        0 < run.program_runs.get(one, 0) <= _WARM and run.programs.get(one, 0) <= since
+        for one in programs[str(sizes[0])]
+    )
 
 
 def _accumulates(facts: Facts, group: Group) -> bool:
@@ -86,7 +102,7 @@ def _is_regular_work(facts: Facts, group: Group) -> bool:
     sides = [_rhythms(facts, [program]) for program in (extra.record.program, change.against)]
     long = all(side and side[0].steps >= 2 * _LONG for side in sides)
     regular = len(group.extras) == 1 and not change.role and long and _is_regular(sides[0][0])
-    return regular and group.cost_s < max(_LARGE * facts.wall_s, _LONG_S)
+    return regular and group.cost_s < max(LARGE * facts.wall_s, _LONG_S)
 
 
 def _is_stage(facts: Facts, group: Group) -> bool:

@@ -23,7 +23,7 @@ import msgspec
 from xlaprof.analysis.diagnosis import USED
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.looping import grows, innermost, unbarred, visits_per_pass
+from xlaprof.analysis.evidence.looping import growing, innermost, unbarred, visits_per_pass
 from xlaprof.analysis.evidence.reads import in_loop, is_own_graph
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
@@ -36,6 +36,7 @@ from xlaprof.events import Change
 
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
 _HABIT = 3  # reads in the loop, or graphs of one read outside it: fewer are an accident
+_BESIDE = 0.5  # of the operations that came, or went: more of the other are another path
 _WARMED = 8  # graphs that a barrier makes in advance, at most
 LOOPS = ("for ", "async for ")  # a barrier at the head of one is a loader's
 _SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
@@ -46,14 +47,14 @@ def groups(facts: Facts) -> list[Group]:
     found: dict[tuple[str, int, str, str], list[Extra]] = {}
     early: list[tuple[tuple[str, int, str, str], Extra]] = []
     why = causes(facts.run.compiles)
-    loop = unbarred(facts)
+    loop, grown = facts.once(unbarred), facts.once(growing)
     ages, back = _ages(facts), comes_back(facts.run.compiles, facts.run.programs)
     programs = {record.program: record for record in facts.run.compiles}
     for record in facts.run.compiles:
         of_it = why[record.program, record.t]
         changes = [change for one in of_it if (change := _defect(facts, record, one)) is not None]
-        if loop is not None and loop.follows(facts, record):  # another number of turns
-            changes = [change for change in changes if change.what != "operation"]
+        turns = record.stack in grown or (loop is not None and loop.follows(facts, record))
+        changes = [change for change in changes if not turns or change.what != "operation"]  # another number of turns
         by_line: dict[tuple[str, int, str, str], tuple[Change, Place]] = {}
         for change in changes:
             place = _place(facts, record, change)
@@ -77,7 +78,8 @@ def groups(facts: Facts) -> list[Group]:
     all_groups = [g for g in all_groups if g.first.role != "entry" or g.cost_s >= DEAR * facts.wall_s]
     all_groups = [g for g in map(_needed, all_groups) if any(extra.share for extra in g.extras)]
     leading = _join(_join(all_groups, _passes, later=True), _consequences, later=True)
-    told = [g for g in leading if not _follows(facts, g) and not by_design(facts, g)]
+    # one graph for a copy between tensors, which are the same until one of them is written
+    told = [g for g in leading if (g.sort != "aliasing" or len(g.extras) > 1) and not by_design(facts, g)]
     return _join(told, partial(_of_one_batch, facts))
 
 
@@ -138,9 +140,9 @@ def _as_size(extra: Extra, group: Group) -> Extra:
 
 
 def _leads(one: Group, other: Group) -> bool:
-    if one.sort == other.sort == "shape":  # a tensor brought to the device, and what is computed with its sizes
-        computed = not of_batch(other.first) and not other.first.name
-        return of_batch(one.first) and computed and len(taken := sizes(other)) > 1 and taken <= sizes(one)
+    if of_batch(one.first) or one.sort == "size":  # what is computed with its sizes: of its shape, or of arguments
+        computed = other.sort in ("shape", "argument") and not (of_batch(other.first) or other.first.role)
+        return computed and not other.first.name and len(taken := sizes(other)) > 1 and taken <= sizes(one)
     if one.sort == "operation" and other.first.role == "shared" and ".step(" in other.place.acting.code:
         return _of_barriers(one, other)  # an optimizer's numbers: parameters without a gradient make fewer steps
     if one.first.subject == USED and other.sort in ("argument", "scalar"):  # another operation, with other arguments
@@ -205,18 +207,6 @@ def _cause(facts: Facts, change: Change) -> tuple[str, str]:
         inner = facts.names.place(change.made)
         return "operation", f"{change.role} {inner.code or inner.line or change.subject}"
     return change.what, change.subject
-
-
-def _follows(facts: Facts, group: Group) -> bool:
-    """Whether it follows from something that is no recompilation, or has a finding of its own.
-
-    Two cases: one graph for a copy between tensors, which are the same until one of them is written; the additions to
-    a graph that grows all the time (a growing graph).
-    """
-    if group.sort == "aliasing" and len(group.extras) == 1:
-        return True
-    sites = facts.run.sites
-    return group.sort == "operation" and all(e.change.added and grows(sites[e.record.stack]) for e in group.extras)
 
 
 def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Change | None:
@@ -315,8 +305,13 @@ def _begins_as_number(change: Change) -> bool:
 def entry(facts: Facts, record: CompileRecord, change: Change) -> int:
     """The stack of the difference if it was recorded before the barrier's loop: sums set to zero as each epoch begins.
 
-    Work that a condition of the program decides on, such as a copy of the best weights, is a difference of its own.
+    Work that a condition of the program decides on, such as a copy of the best weights, is a difference of its own; and
+    where much came as well as went, that is not what makes the difference.
     """
+    few, many = sorted((change.added, change.removed))
+    size = max((part.size for part in record.parts if part.change == change), default=0)
+    if size > _BESIDE * many and few > _BESIDE * many:
+        return 0
     if facts.names.place(change.condition).acting.code.startswith(CONDITIONS):
         return 0
     stacks = (stack for stack in (change.made, change.expected) if stack)

@@ -128,12 +128,14 @@ def _went(change: Change | None) -> int | None:
 
 
 def sizes(group: Group) -> set[int]:
-    """All sizes that the dimensions took which change."""
-    return {
+    """All sizes that the dimensions took which change; of a size or an argument, the numbers that it took."""
+    changes = [extra.change for extra in group.alike if extra.change.what == group.sort]
+    plain = {int(text) for one in changes for text in (one.old, one.new) if text.isdecimal()}
+    return plain | {
         shape[axis]
-        for extra in group.alike
-        for axis in axes(extra.change)
-        for shape in (dims(extra.change.old), dims(extra.change.new))
+        for one in changes
+        for axis in axes(one)
+        for shape in (dims(one.old), dims(one.new))
         if shape is not None
     }
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from xlaprof.events import Change
+from xlaprof.vocabulary import Vocabulary
 
-_SIZES = r"\[([\d, ]*)\]"
+_SIZES = r"\[([-\d, ]*)\]"
 
 
 def dims(text: str) -> tuple[int, ...] | None:
@@ -28,3 +29,16 @@ def axes(change: Change) -> tuple[int, ...]:
     if old is None or new is None or len(old) != len(new):
         return ()
     return tuple(axis for axis, (a, b) in enumerate(zip(old, new, strict=True)) if a != b)
+
+
+_DTYPES = {
+    "f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "s8": "int8", "s16": "int16",
+    "s32": "int32", "s64": "int64", "i64": "int64", "u8": "uint8", "pred": "bool", "c64": "complex64",
+    "c128": "complex128",
+}  # fmt: skip
+
+
+def dtype_code(words: Vocabulary, kind: str) -> str:
+    """ "torch.float32" of "f32" """
+    name = _DTYPES.get(kind)
+    return f"{words.arrays}.{name}" if name else kind

@@ -370,7 +370,10 @@ class IdleBlame(msgspec.Struct):
 
     def remember(self, begin: int, stop: int, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
         ranked = tuple(sorted(parts.items(), key=lambda part: -part[1]))
-        main = ranked[0][0]
+        self._keep(LongGap(stop - begin, begin, step, ranked, *self.where(ranked[0][0], segments)))
+
+    def where(self, main: Cause, segments: Sequence[Segment]) -> tuple[int, tuple[int, int]]:
+        """The stack and the hole that a gap is shown with, by its main cause and the segments in it."""
         stack = most = 0
         hole = (0, 0)
         if isinstance(main, Seen):
@@ -381,9 +384,9 @@ class IdleBlame(msgspec.Struct):
             for start, end, cause, place in segments:
                 if cause == main and end - start > most:
                     stack, most = place, end - start
-        if isinstance(main, int) and main >= SCOPE:
-            hole = max(self.causes[main].holes.items(), key=lambda item: item[1], default=(hole, 0))[0]
-        self._keep(LongGap(stop - begin, begin, step, ranked, stack, hole))
+            if main >= SCOPE:
+                hole = max(self.causes[main].holes.items(), key=lambda item: item[1], default=(hole, 0))[0]
+        return stack, hole
 
     def _keep(self, gap: LongGap) -> None:
         self.serial += 1

@@ -98,12 +98,16 @@ class EveryGap(IdleBlame):
         return -1
 
     def _keep(self, gap: LongGap) -> None:
-        self.spans.add(0, gap.start, gap.start + gap.dur, gap.parts[0][0], gap)
+        self.put(gap)
         if len(self.longest) < LONGEST:
             heapq.heappush(self.longest, (gap.dur, self.serial, gap))
         elif gap.dur > self.longest[0][0]:
             heapq.heapreplace(self.longest, (gap.dur, self.serial, gap))
         self.serial += 1
+
+    def put(self, gap: LongGap) -> None:
+        """Keep a gap for those who draw it."""
+        self.spans.add(0, gap.start, gap.start + gap.dur, gap.parts[0][0], gap)
 
 
 class KeptWindow(Window):

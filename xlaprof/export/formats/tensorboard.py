@@ -1,170 +1,24 @@
-"""A TensorBoard log directory: a profile for XProf's Profile tab, and a curve per figure of a step.
+"""A TensorBoard log directory: a profile for XProf's Profile tab, a curve per figure of a step, the findings as text.
 
-Needs ``tensorboard`` to write the curves; showing the profile also needs ``xprof``. Both come with the extra
-``xlaprof[tensorboard]``.
+Needs ``tensorboard``, ``google-crc32c`` and ``numpy`` to write them; showing the profile also needs ``xprof``. All come
+with the extra ``xlaprof[tensorboard]``.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import shlex
-import shutil
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import chain
-from pathlib import Path
+from importlib.util import find_spec
 
-from xlaprof.analysis.run import Run
 from xlaprof.errors import UserError
-from xlaprof.events import Event, Header
-from xlaprof.export import events_file, scalars
-from xlaprof.export.device import Causes, DeviceLanes, gaps_plane
-from xlaprof.export.host import HOST_PLANE, HostLanes
-from xlaprof.export.steps import AveragedSteps, main_steps
-from xlaprof.export.timeline import Execution, StepSpan, Timeline
 from xlaprof.export.written import Job, Written
-from xlaprof.export.xplane import LONGEST_NS, Plane, write_space
-from xlaprof.recording.logfile import private
-from xlaprof.text.quantities import plural
 
-_LONGEST_NAME = 64  # of a host
-_HOST, _ENVIRONMENT, _FIRST_DEVICE = 1, 2, 3  # ids of planes
+_NEEDED = ("tensorboard", "google_crc32c", "numpy")
 
 
 def export(job: Job) -> Written:
     """Write ``job`` as a new run of the log directory ``job.out``."""
-    events = iter(job.events)
-    first = next(events, None)
-    # Refuse what can be refused before the long work.
-    events_file.require()
-    started_s = _started_s(first)
-    run = _run_name(job.source, started_s)
-    finals = (job.out / "plugins" / "profile" / run, job.out / run)
-    for final in finals:
-        if os.path.lexists(final) and not job.force:
-            raise UserError(f"{final} already exists, will not overwrite without --force")
+    for name in _NEEDED:
+        if find_spec(name) is None:
+            raise UserError(f'the export to TensorBoard needs {name}: pip install "xlaprof[tensorboard]"')
+    from xlaprof.export.logdir import write
 
-    timeline = Timeline()
-    host = Plane(_HOST, HOST_PLANE)
-    lanes = HostLanes(host, timeline.names)
-    analysis = Run()
-    analysis.inferred = []
-    for event in events if first is None else chain([first], events):
-        if timeline.feed(event):
-            lanes.feed(event)
-            analysis.feed(event)
-    if timeline.last - timeline.base >= LONGEST_NS:
-        raise UserError(f"{job.source} spans {(timeline.last - timeline.base) / 86400e9:.0f} days: XPlane ends at 106")
-    steps = timeline.steps(analysis.inferred)
-    main = main_steps(steps)
-    lanes.steps(steps, main)
-    lanes.finish()
-    devices = {number: timeline.executions(number) for number in timeline.devices()}
-    planes = [host, *_devices(timeline, main, devices, _causes(analysis, timeline)), _environment(timeline)]
-
-    name = re.sub(r"[^\w.-]", "_", timeline.header.host[:_LONGEST_NAME] if timeline.header else "") or "host"
-    with _new_folders(job.out, finals, job.force) as (profile, curves):
-        with open(profile / f"{name}.xplane.pb", "xb", opener=private) as file:
-            write_space(file, planes, name, base_ns=timeline.base)
-        points = scalars.points(timeline, steps, list(devices.values()))
-        curve_file = curves / f"events.out.tfevents.{started_s or 0}.{name}"
-        drawn = events_file.write(curve_file, points, timeline.unix_ns)
-    files = (finals[0] / f"{name}.xplane.pb", finals[1] / curve_file.name)
-    return Written(
-        format="tensorboard",
-        path=str(job.out),
-        files=tuple(map(str, files)),
-        events=timeline.count,
-        steps=len(steps),
-        executions=sum(map(len, devices.values())),
-        hint=f"tensorboard --logdir {shlex.quote(str(job.out))} --host 127.0.0.1",
-        notes=_notes(timeline, steps=len(steps), devices=len(devices), points=drawn),
-    )
-
-
-def _devices(
-    timeline: Timeline,
-    main: list[StepSpan],
-    devices: dict[int, list[Execution]],
-    causes: Causes,
-) -> Iterator[Plane]:
-    kind = timeline.device.kind or timeline.device.platform if timeline.device else "device"
-    for i, (number, executions) in enumerate(devices.items()):
-        steps = AveragedSteps(main, executions)
-        lanes = DeviceLanes(_FIRST_DEVICE + 2 * i, number, kind, steps, timeline.names)
-        for execution in executions:
-            lanes.draw(execution)
-        yield lanes.plane
-        yield gaps_plane(_FIRST_DEVICE + 2 * i + 1, number, executions, causes)
-
-
-def _causes(analysis: Run, timeline: Timeline) -> Causes:
-    """The cause and its line of each of the longest gaps, by the moment at which it begins."""
-    begin = analysis.begin or 0
-    return {
-        begin + round(gap.start_s * 1e9): (gap.blame[0][0] if gap.blame else "", timeline.names.show(gap.place).where)
-        for gap in analysis.report().idle.gaps
-    }
-
-
-def _environment(timeline: Timeline) -> Plane:
-    """When the profile was taken; the events of the other planes are relative to it."""
-    start = timeline.unix_ns(timeline.base)
-    stop = timeline.unix_ns(max(timeline.last, timeline.base))
-    return Plane(_ENVIRONMENT, "Task Environment", {"profile_start_time": start, "profile_stop_time": stop})
-
-
-def _notes(timeline: Timeline, steps: int, devices: int, points: int) -> tuple[str, ...]:
-    notes = (
-        (timeline.others, "the log holds more than one recording: only the first was exported"),
-        (timeline.implausible, f"{plural(timeline.implausible, 'event')} left out: impossible times"),
-        (timeline.dropped, f"{plural(timeline.dropped, 'event')} missing: the recording dropped them"),
-        (not devices, "the log has no execution on a device: XProf has no idle time to show"),
-        (not steps, "the log has no steps: use xlaprof.StepTrace, or a barrier per step"),
-        (not points, "the log has nothing to draw curves of"),
-    )
-    return tuple(note for holds, note in notes if holds)
-
-
-def _started_s(first: Event | None) -> int | None:
-    """The unix time (s) at which the recording began, if the log has it."""
-    return first.unix_ns // 10**9 if isinstance(first, Header) and first.unix_ns >= 0 else None
-
-
-def _run_name(source: Path, started_s: int | None) -> str:
-    """The name of the log and the time at which it began: the same for each export of a log.
-
-    Refused where it would be no folder of its own: --force replaces what has this name.
-    """
-    stem = re.sub(r"[^\w.-]", "_", source.name.removesuffix(".gz").removesuffix(".log")) or "run"
-    if not stem.strip("."):
-        raise UserError(f"{source} gives the run no name: '{stem}' would be another folder; rename the log")
-    # never the log's name alone, which may be that of a folder which is no export
-    when = "undated" if started_s is None else time.strftime("%Y-%m-%d_%H-%M-%S", time.gmtime(started_s))
-    return f"{stem}-{when}"
-
-
-@contextmanager
-def _new_folders(out: Path, finals: tuple[Path, Path], force: bool) -> Iterator[tuple[Path, Path]]:
-    """Two folders to fill, for the profile and the curves, moved to ``finals`` when all is written.
-
-    The folder of an earlier export is replaced as a whole: XProf keeps what it computed from a profile beside it.
-    """
-    partial = out / f".{finals[1].name}.partial-{os.getpid()}"
-    try:
-        parts = (partial / "profile", partial / "curves")
-        for part in parts:
-            part.mkdir(parents=True)
-            part.chmod(0o700)
-        yield parts
-        for part, final in zip(parts, finals, strict=True):
-            if force and os.path.lexists(final):
-                shutil.rmtree(final)
-            final.parent.mkdir(parents=True, exist_ok=True)
-            part.rename(final)
-    except OSError as e:
-        raise UserError(f"cannot write to {out}: {e.strerror or e} ({e.filename or partial})") from e
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    return write(job)

@@ -5,20 +5,22 @@ Only for gaps without samples of the host: most of them. The result is the same 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlaprof.analysis.timeline.host import COMPILE, OTHER, SCOPE, TRACING
+from xlaprof.analysis.timeline.host import COMPILE, OTHER, SCOPE, TRACING, Segment
 from xlaprof.analysis.timeline.idle import CAUSES, LONG, Cause, IdleBlame
 
-from .intervals import Column, Cuts, blank, column, cut, edges, grouped, rows, sums, unique
+from .intervals import FAR, Column, Cuts, blank, column, cut, edges, grouped, rows, sums, unique
 
 _TRACING, _OTHER = range(2)  # codes that are always there
 _ID = 31  # bits of the id of a stack
 _CELLS = 1 << 20  # of the table of gaps by cause
+_MOST_AT_ONCE = 64  # gaps: of more the segments are taken from the columns at once
 
 
 class _Parts(NamedTuple):
@@ -102,22 +104,51 @@ def blame(
     of_gap = shown.outer[lying.outer]
     keys = code_of[shown.inner[lying.outer]] * len(codes) + hole_code[lying.inner]
     done = 0
-    for gap in np.flatnonzero(end - start > blamed.shortest).tolist():
-        if end[gap] - start[gap] > blamed.shortest:
-            past = int(np.searchsorted(of_gap, gap, "right"))
-            _add_holes(blamed, causes, keys[done:past], lying.ns[done:past])
-            done = past
-            here = np.flatnonzero(parts.ns[gap])
-            here = here[np.argsort(parts.order[gap, here])]
-            seen = slice(*np.searchsorted(painted.outer, (gap, gap + 1)).tolist())
-            inside = rows(painted.start[seen], painted.end[seen], *segments[2:, painted.inner[seen]])
-            spent = {causes[code]: ns for code, ns in rows(here, parts.ns[gap, here])}
-            step = int(following[gap])
-            in_step = step < len(over) and steps[0, step] <= start[gap]
-            blamed.remember(int(start[gap]), int(end[gap]), spent, inside, int(steps[2, step]) if in_step else -1)
+    chosen = np.flatnonzero(end - start > blamed.shortest)
+    spent, inside = _spent(parts, chosen), _inside(painted, segments, chosen)
+    past = np.searchsorted(of_gap, chosen, "right").tolist()
+    begun_in = _number(steps, following[chosen], start[chosen])
+    for number, (first, last, step) in enumerate(rows(start[chosen], end[chosen], begun_in)):
+        if last - first > blamed.shortest:
+            if past[number] > done:
+                _add_holes(blamed, causes, keys[done : past[number]], lying.ns[done : past[number]])
+                done = past[number]
+            ns_by_cause = {causes[code]: ns for code, ns in spent[number]}
+            blamed.remember(first, last, ns_by_cause, inside(number), step)
     _add_holes(blamed, causes, keys[done:], lying.ns[done:])
     unused: Column = np.stack((*traced[:2], left))
     return unused
+
+
+def _number(steps: Column, nth: Column, moments: Column) -> Column:
+    """The number of the step ``nth``, where it has begun at the moment; -1 where there is none."""
+    numbers = np.append(steps[2], -1)[nth]
+    numbers[np.append(steps[0], FAR)[nth] > moments] = -1
+    return numbers
+
+
+def _spent(parts: _Parts, chosen: Column) -> list[list[tuple[int, int]]]:
+    """Code and ns of what each chosen gap was spent on, in the order in which it came."""
+    gap, code = np.nonzero(parts.ns[chosen])
+    turn = np.lexsort((parts.order[chosen[gap], code], gap))
+    gap, code = gap[turn], code[turn]
+    pairs = rows(code, parts.ns[chosen[gap], code])
+    borders = np.searchsorted(gap, np.arange(len(chosen) + 1)).tolist()
+    return [pairs[first:past] for first, past in pairwise(borders)]
+
+
+def _inside(painted: Cuts, segments: Column, chosen: Column) -> Callable[[int], list[Segment]]:
+    """The segments in each chosen gap, by its number; all at once where most gaps are chosen."""
+    firsts, pasts = (np.searchsorted(painted.outer, gap).tolist() for gap in (chosen, chosen + 1))
+
+    def some(first: int, past: int) -> list[Segment]:
+        seen = slice(first, past)
+        return rows(painted.start[seen], painted.end[seen], *segments[2:, painted.inner[seen]])
+
+    if len(chosen) < _MOST_AT_ONCE:
+        return lambda nth: some(firsts[nth], pasts[nth])
+    every = some(0, len(painted.outer))
+    return lambda nth: every[firsts[nth] : pasts[nth]]
 
 
 def _paired(holes: Column) -> Column:

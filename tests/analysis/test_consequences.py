@@ -1,0 +1,155 @@
+"""What follows from a cause that is told is no finding, and what is meant is none: stories with known truth."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import msgspec
+from story import MS, Story
+
+from tests.analysis.compiling import Compiling, shape
+from xlaprof.events import (
+    Block,
+    Change,
+    Compile,
+    Difference,
+    DynamoLimit,
+    GraphBreak,
+    GraphDiff,
+    Guard,
+    Operation,
+    Recompile,
+)
+
+
+def test_a_view_whose_shape_follows_from_a_size_is_no_cause_of_its_own() -> None:
+    story = Story()
+    barrier = story.line(50, "xr.sync()")
+    picked = story.line(20, "kept = rows[mask]", func="forward")
+    viewed = story.line(31, "return kept.reshape(1, -1, 8)", func="forward")
+    sizes = [40, 41, 44, 38, 47]
+    for n, (old, new) in enumerate(pairwise(sizes), 1):
+        with story.step():
+            change = Change("size", str(old), str(new), "result of aten::nonzero", stack=picked, against=n - 1)
+            story.barrier(barrier, 8, f"size {new}", change=change if n > 1 else None)
+    with story.step():  # a size that was there before, in other company: only the view tells
+        change = Change("argument", "[1, 44, 8]", "[1, 41, 8]", "size of aten::view", stack=viewed, against=2)
+        story.barrier(barrier, 8, "again", change=change)
+    (finding,) = story.findings("recompile")
+    assert (finding.place.line, finding.count) == (20, 4)
+
+
+def chosen(sizes: list[int]) -> Story:
+    story = Story()
+    barrier = story.line(50, "xr.sync()")
+    moved = story.line(20, "x = batch.to(device)")
+    for n, size in enumerate(sizes):
+        with story.step():
+            shapes = [f"f32[{one},6]" for one in (sizes[n - 1], size)]
+            change = Change("shape", *shapes, "input of aten::mm", stack=moved, made=moved, moved=True, against=1)
+            story.barrier(barrier, 8, f"size {size}", change=change if n and size != sizes[n - 1] else None, compile=90)
+            story.spend(8)
+    story.finish()
+    return story
+
+
+def test_a_smaller_batch_that_only_warmed_up_is_meant() -> None:
+    assert chosen([16, 16] + [32] * 60).findings("recompile") == []
+
+
+def test_a_smaller_batch_that_comes_again_and_again_is_told() -> None:
+    assert chosen(([32] * 9 + [16]) * 4).findings("recompile"), "it is the last of each pass"
+    assert chosen([16] + [32] * 30 + [16] + [32] * 30).findings("recompile"), "nothing says that it is meant"
+
+
+def mode(old: str, new: str) -> Guard:
+    return Guard("mode", "grad_mode", old, new, "GLOBAL_STATE changed: grad_mode")
+
+
+def value(one: Compiling, old: str, new: str) -> Guard:
+    made = one.story.line(15, "return self.heads[factor](x)", func="forward")
+    return Guard("value", "factor", old, new, f"factor == {old}", stack=made)
+
+
+def test_the_limit_is_hit_for_what_made_the_versions_not_for_what_changed_last() -> None:
+    one = Compiling()
+    evaluate = one.story.line(70, "score = fast(x)")
+    one.compile("0/0")
+    for n, (old, new) in enumerate(pairwise(range(10, 17)), 1):
+        one.recompile(f"0/{n}", shape(old, new), against=f"0/{n - 1}")
+    one.recompile("0/7", mode("True", "False"), stack=evaluate, against="0/6")
+    guards = [mode("True", "False")]
+    one.story.emit(
+        Recompile(
+            t=one.story.now, compile="0/8", guards=guards, versions=8, stack=evaluate, code=one.code, func=one.func
+        )
+    )
+    one.story.emit(DynamoLimit(t=one.story.now, compile="0/8", func=one.func, code=one.code, stack=evaluate, value=8))
+    one.compile("0/8", ms=1, ops=0, compiled=False, stack=evaluate)
+    (finding,) = one.findings("recompile")
+    assert finding.place.line == 40
+    assert "The shape of x" in finding.cause
+    assert "recompile_limit" in finding.cause
+    assert "grad_mode" not in finding.cause
+
+
+def test_few_values_that_come_back_in_another_mode_are_meant() -> None:
+    one = Compiling()
+    evaluate = one.story.line(70, "score = fast(x)")
+    one.compile("0/0", ms=500)
+    one.recompile("0/1", value(one, "2", "4"), against="0/0")
+    one.recompile("0/2", mode("True", "False"), stack=evaluate, against="0/0")
+    one.recompile("0/3", value(one, "2", "4"), stack=evaluate, against="0/2")
+    one.story.spend(1000)
+    one.story.finish()
+    assert one.findings("recompile") == []
+    account = next(one for one in one.story.report().accounts if one.what == "torch.compile")
+    assert account.unexplained_s == 0
+
+
+def test_a_value_that_changes_once_and_never_comes_back_is_told() -> None:
+    one = Compiling()
+    one.compile("0/0", ms=500)
+    one.recompile("0/1", value(one, "2", "4"), against="0/0")
+    one.story.finish()
+    (finding,) = one.findings("recompile")
+    assert "factor" in finding.cause
+
+
+def test_a_librarys_function_that_a_break_made_a_graph_of_its_own_belongs_to_the_break() -> None:
+    one = Compiling()
+    pool = {
+        "code": one.story.line(7, "def pool(x, how):", func="pool", file="/usr/lib/site-packages/graphs/pool.py"),
+        "func": one.story.text("pool"),
+    }
+    line = one.story.line(22, "return pool(x, 'mean') + pool(x, 'max')", func="forward")
+    for name, fields in (("0/0", {}), ("1/0", pool)):
+        event = GraphBreak(t=one.story.now, reason="item() needs the value", stack=line, compile=name, func=one.func)
+        one.story.emit(event)
+        one.compile(name, compiled=True, restarted=20 * MS, **fields)
+    one.recompile("1/1", Guard("value", "how", "'mean'", "'max'", "how == 'mean'"), against="1/0", **pool)
+    (finding,) = one.findings()
+    assert finding.kind == "graph_break"
+    assert "a graph of its own only for that, was compiled again once for how" in finding.cause
+
+
+def test_what_a_first_step_makes_is_not_told_as_what_stands_before_the_loop() -> None:
+    story = Story()
+    before = story.line(10, "total = torch.zeros(())", func="train")
+    barrier = story.line(30, "xr.sync()", loops=(20,))
+    noise = story.line(25, "noise = torch.randn_like(x)", loops=(20,))
+    zeros, drawn = Operation("aten::zeros", before, ""), Operation("aten::randn_like", noise, "")
+    block = Block([zeros], [drawn], removed=900, added=700, roles={"": 1600})
+    other = Difference("operation", "aten::zeros", "aten::randn_like", expected=zeros, came=drawn, block=block)
+    change = GraphDiff(differences=[other], added=700, removed=900, roles={"": 1600}, against=1)
+    for n in range(12):
+        with story.step():
+            story.barrier(barrier, 8, "first" if not n else "others", change=change if n == 1 else None, compile=5000)
+    story.finish()
+    story.events = [
+        msgspec.structs.replace(one, inputs=20 if one.graph == "first" else 60) if isinstance(one, Compile) else one
+        for one in story.events
+    ]
+    (text,) = [one.text for one in story.report().accounts if one.what == "compile"]
+    assert "as an optimizer's state, is kept: 40 more inputs" in text
+    assert "recorded before it" not in text

@@ -1,0 +1,132 @@
+"""One cause is one finding: what a value decides on, and what one change ends, is told once, and costs are disjoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributions import Beta, Laplace
+
+import xlaprof.runtime as xr
+from tests.advice.taken import findings, observe
+from tests.recording import Recorded
+from xlaprof import events
+from xlaprof.analysis.model import Finding
+
+Told = Callable[[Callable[[], object]], list[Finding]]
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    def tell(story: Callable[[], object]) -> list[Finding]:
+        recorded = observe(story, tmp_path / "run.log")
+        found = list(findings(recorded.events))
+        assert_disjoint(recorded, found)
+        return found
+
+    return tell
+
+
+def assert_disjoint(recorded: Recorded, found: list[Finding]) -> None:
+    """Findings cost no more than was compiled and waited for."""
+    compiled = sum(one.dur for one in recorded.of(events.Compile))
+    waited = sum(one.dur for one in recorded.of(events.TransferFromDevice))
+    assert sum(one.cost_s for one in found) <= (compiled + waited) / 1e9
+
+
+def test_a_step_size_that_a_read_halves_belongs_to_that_read(told: Told) -> None:
+    point, target = torch.linspace(-2, 2, 37).to("xla"), torch.ones(37).to("xla")
+
+    def search() -> None:
+        at = point
+        for _ in range(8):
+            rate, before = 3.0, (at - target).square().sum()
+            while rate > 1e-3:
+                trial = at - rate * (at - target)
+                if (trial - target).square().sum() < before:
+                    break
+                rate = rate * 0.5
+            at = trial + 0.25 * rate * target
+            xr.sync()
+
+    (finding,) = [one for one in told(search) if one.kind in ("transfer", "recompile")]
+    assert finding.kind == "transfer"
+    assert finding.place.code == "if (trial - target).square().sum() < before:"
+    assert "Run the most turns that the loop at line" in finding.advice
+    assert "the loop itself would read" in finding.advice
+    assert finding.cost_s > sum(part.cost_s for part in finding.parts)
+
+
+def test_min_of_tensors_reads_and_the_path_that_it_takes_is_its_own(told: Told) -> None:
+    rows = torch.randn(6, 31, generator=torch.Generator().manual_seed(3)).to("xla")
+
+    def clipped() -> None:
+        for turn in range(12):
+            y = (rows * (2.5 - 0.4 * turn)).sum(1)
+            loss = sum([min(one * 2, torch.full_like(one, 0.3)) for one in y])
+            (loss + rows.sum()).tanh()
+            xr.sync()
+
+    (finding,) = told(clipped)
+    assert finding.kind == "transfer"
+    assert "min() reads one number from the device" in finding.cause
+    assert "torch.minimum for min()" in finding.advice
+    assert {part.kind for part in finding.parts} == {"recompile"}, "the element that was taken, and the path behind it"
+
+
+def test_elements_that_are_read_one_by_one_are_brought_over_at_once(told: Told) -> None:
+    scores = torch.rand(40, generator=torch.Generator().manual_seed(5)).to("xla")
+
+    def count() -> None:
+        bins = [0] * 4
+        (scores * 3.99).sum()
+        xr.sync()
+        for one in scores * 3.99:
+            bins[int(one)] += 1
+
+    (finding,) = told(count)
+    assert "Bring the whole tensor to the host once, before the loop" in finding.advice
+    assert finding.remedy == ""
+
+
+def test_what_one_setting_ends_is_one_finding_wherever_it_reads(told: Told) -> None:
+    x = torch.rand(29).to("xla")
+
+    def prior(rate: torch.Tensor) -> torch.Tensor:
+        return Laplace(rate, rate + 1).log_prob(rate)
+
+    def likelihood(rate: torch.Tensor) -> torch.Tensor:
+        return Beta(rate + 1, rate + 2).log_prob(rate * 0.5 + 0.25)
+
+    def story() -> None:
+        for _ in range(6):
+            (prior(x) + likelihood(x)).sum()
+            xr.sync()
+
+    (finding,) = [one for one in told(story) if one.kind == "transfer"]
+    assert "validate_args=False" in finding.advice
+    lines = {one.place.code for one in (finding, *finding.parts)}
+    assert lines == {
+        "return Laplace(rate, rate + 1).log_prob(rate)",
+        "return Beta(rate + 1, rate + 2).log_prob(rate * 0.5 + 0.25)",
+    }
+
+
+def test_two_reads_of_a_loop_that_grows_are_one_finding(told: Told) -> None:
+    x = torch.rand(23).to("xla")
+
+    def story() -> None:
+        total = x
+        for _ in range(9):
+            total = (total * 1.01).sinh()
+            total.sum().item()
+            total = total.cosh() * 0.5
+            total.max().item()
+
+    found = [one for one in told(story) if one.kind == "growing_graph"]
+    (finding,) = found
+    assert finding.place.code == "for _ in range(9):"
+    assert "No barrier ends a turn of the loop" in finding.cause
+    assert [place.code for place in finding.also] == ["total.max().item()", "total.sum().item()"]

@@ -1,0 +1,128 @@
+"""Tensors that grow from step to step: one of the largest size, and positions at which it is written."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.places import named
+from xlaprof.analysis.recompiles import along
+from xlaprof.analysis.recompiles.group import Group
+from xlaprof.analysis.recompiles.shapes import axes, dims, dtype, dtype_code
+from xlaprof.analysis.recompiles.wording import variable
+from xlaprof.analysis.statements import parsed
+from xlaprof.vocabulary import fill
+
+_JOINS = ("cat", "concat", "concatenate", "stack", "append")
+
+
+class _Growth(NamedTuple):
+    axis: int
+    sizes: tuple[int, ...]  # ascending
+    shape: tuple[int, ...]  # the first
+    ended: bool  # most of its graphs' runs are the largest's
+    kept: str  # the expression for how many a slice keeps of them: "" where none does
+
+    @property
+    def each(self) -> int:
+        """How many come each time; 0: now more, now fewer."""
+        steps = {after - before for before, after in pairwise(self.sizes)}
+        return steps.pop() if len(steps) == 1 else 0
+
+    @property
+    def most(self) -> int:
+        return self.sizes[-1] if self.ended else self.sizes[-1] + self.sizes[-1] - self.sizes[-2]
+
+
+def advise(facts: Facts, group: Group) -> tuple[str, str]:
+    """What to do, and code."""
+    one = _growth(facts, group)
+    grown = f"Dimension {one.axis} grows from step to step"
+    if one.kept:
+        what = (
+            f"{grown}, until the slice keeps the last {one.kept} of it: allocate it once with {one.kept} rows, and "
+            f"write into it at positions that a tensor holds, modulo {one.kept}. Until it is full, mask the rest."
+        )
+    else:
+        so_far = "" if one.ended else " at least, so far"
+        what = (
+            f"{grown}: allocate it once at its largest size ({one.most}{so_far}) and write into it at a position held "
+            "in a tensor."
+        )
+    others = list(_beside(facts, group))
+    if others:
+        which = " and ".join(f"{name or 'a tensor'} ({named(place)})" for name, place in others)
+        what += f" The same graphs have {which}, which grows with it: do the same there, or there are as many graphs."
+    return " ".join((what, *along.needs(facts, group))), _code(facts, group, one)
+
+
+def beside(facts: Facts, group: Group) -> Iterator[Place]:
+    """Lines that make what else grows in the same graphs."""
+    yield from (place for _, place in _beside(facts, group))
+
+
+def _growth(facts: Facts, group: Group) -> _Growth:
+    axis = next(iter(axes(group.first)))
+    ran: dict[int, int] = {}
+    for extra in group.alike:
+        for program, text in ((extra.change.against, extra.change.old), (extra.record.program, extra.change.new)):
+            size = (dims(text) or ())[axis]
+            ran[size] = ran.get(size, 0) + facts.run.program_runs.get(program, 0)
+    sizes = tuple(sorted(ran))
+    kept = _kept(group.place.acting.code)
+    return _Growth(axis, sizes, dims(group.first.old) or (), 2 * ran[sizes[-1]] > sum(ran.values()), kept)
+
+
+def _kept(code: str) -> str:
+    """N of a line that joins tensors and keeps the last N, as with ``torch.cat([queue, keys])[-N:]``."""
+    tree = parsed(code)
+    for node in ast.walk(tree) if tree is not None else ():
+        match node:
+            case ast.Subscript(
+                value=ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)),
+                slice=ast.Slice(lower=ast.UnaryOp(op=ast.USub(), operand=last), upper=None),
+            ) if name in _JOINS:
+                return ast.unparse(last)
+    return ""
+
+
+def _beside(facts: Facts, group: Group) -> Iterator[tuple[str, Place]]:
+    """Other tensors that are longer by as much in the graphs, the first of each line."""
+    lines = {(group.place.file, group.place.line)}
+    longer = _longer(group.first.old, group.first.new)
+    for extra in group.extras:
+        for change in (part.change for part in extra.record.parts if part.change.what == "shape"):
+            place = facts.names.place(change.made)
+            if not place.line or (place.file, place.line) in lines or _longer(change.old, change.new) != longer:
+                continue
+            lines.add((place.file, place.line))
+            yield variable(change, place, facts.names.place(change.stack)), place
+
+
+def _longer(old: str, new: str) -> list[int]:
+    return [after - before for before, after in zip(dims(old) or (), dims(new) or (), strict=False) if before != after]
+
+
+def _code(facts: Facts, group: Group, one: _Growth) -> str:
+    """Code that writes into a buffer; none where as many as fit do not come each time."""
+    words, first = facts.words, one.sizes[0]
+    if not one.each:
+        return ""
+    position = fill(words.scalar_code, value=first)
+    if one.each > 1 and "index_copy" in words.write_code:  # a position for each
+        position = f"{words.arrays}.arange({first}, {first + one.each}).to(device)"
+    rows = one.kept or str(one.most)
+    sizes = ", ".join(rows if i == one.axis else str(size) for i, size in enumerate(one.shape))
+    kind = dtype_code(words, dtype(group.first.old))
+    moved = f"(position + {one.each}) % {one.kept}" if one.kept else f"position + {one.each}"
+    return (
+        f"buffer = {fill(words.zeros_code, shape=sizes, dtype=kind)}  # once, at the largest length\n"
+        f"position = {position}\n"
+        f"# in the loop, instead of {words.arrays}.cat:\n"
+        f"buffer = {fill(words.write_code, axis=one.axis)}  # new: {one.each} more along dimension {one.axis}\n"
+        f"position = {moved}  # what lies behind it is masked"
+    )
