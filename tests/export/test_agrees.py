@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from story import MS
+from story import MS, Story
 
 from xlaprof import events as ev
+from xlaprof.export.told import plain
 from xlaprof.export.xplane import XSpace
 from xlaprof.log import read as read_log
 
@@ -58,7 +59,9 @@ def test_a_program_that_tokenizes_for_28_percent_of_its_time_is_input_bound(tmp_
     assert read.next == "Look at Section 3 for the breakdown of input time on the host."
     assert list(read.step_input.values()) == pytest.approx([28] * 39)
     assert list(read.step_idle.values()) == pytest.approx([0] * 39, abs=1e-6)
-    assert read.lines[0].startswith("idle_gap at /home/me/train.py:46, costs 1.01 s, gain 1.01 s")
+    assert read.lines[0].startswith(
+        "1 finding, explained in the Text tab. 1. idle_gap at /home/me/train.py:46, costs 1.01 s, gain 1.01 s"
+    )
     assert "in scope 'tokenize'" in read.lines[0]
     assert "Fix: Do what 'tokenize' does before the loop" in read.lines[0]
 
@@ -78,7 +81,8 @@ def test_a_program_that_compiles_is_not_input_bound_and_is_told_so(tmp_path: Pat
     assert {step: ms for step, ms in read.step_idle.items() if ms > 1} == pytest.approx(
         dict.fromkeys(range(2, 40, 2), 150)
     )
-    assert any("was idle 42% of" in line and ": compile 2.85 s (100%)" in line for line in read.lines)
+    assert "The device was idle 42% of" in read.lines[1]
+    assert ": compile 2.85 s (100%)" in read.lines[1]
 
 
 def test_a_program_that_keeps_the_device_busy_is_bound_by_nothing_else(tmp_path: Path) -> None:
@@ -167,7 +171,30 @@ def test_only_a_tpu_has_the_figures_of_a_tpu(platform: str, shown: str, tmp_path
         said = float(read.figures["device_duty_cycle_percent"].rstrip("%")) / 100
         assert said == pytest.approx(1 - report(tokenizing(platform=platform).end()).idle.idle_ratio, abs=0.0005)
     else:
-        assert f"The device is {platform}." in read.lines[-1]
+        assert f"The device is {platform}: " in read.lines[-1]
+
+
+@pytest.mark.parametrize(("name", "training"), [("train", True), ("Training step", True), ("generate", False)])
+def test_only_a_training_is_one(name: str, training: bool, tmp_path: Path) -> None:
+    """XProf shows step times on its overview of trainings alone."""
+    story = Training()
+    for num in range(10):
+        start = story.now
+        story.run_program(50)
+        story.end_step(name, num, start)
+    tools = profile(export(story.end(), tmp_path))
+    assert tools.ask("overview_page")[2]["p"]["is_training"] == str(training).lower()
+    assert len(tools.overview().steps) == 9  # known in any case: other pages show them
+
+
+def test_graphs_that_train_make_a_training_of_steps_without_a_name(tmp_path: Path) -> None:
+    story = Story()
+    line = story.line(28, "xm.mark_step()", func="main", loops=(22,))
+    for _ in range(20):
+        story.trace(2)
+        story.barrier(line, 5, "step", ops=90, trains=True)
+    story.finish()
+    assert profile(export(story.events, tmp_path)).ask("overview_page")[2]["p"]["is_training"] == "true"
 
 
 def test_a_run_without_steps_or_device_is_empty_with_the_reason(tmp_path: Path) -> None:
@@ -176,8 +203,8 @@ def test_a_run_without_steps_or_device_is_empty_with_the_reason(tmp_path: Path) 
     read = overview([*story.events, ev.End(t=story.now)], tmp_path)
     assert not read.steps
     assert read.lines[0].startswith("Nothing was observed")
-    assert "the log has no execution on a device: XProf has no idle time to show" in read.lines
-    assert "the log has no steps: use xlaprof.StepTrace, or a barrier per step" in read.lines
+    assert "The log has no execution on a device: XProf has no idle time to show." in read.lines[1]
+    assert "The log has no steps: use xlaprof.StepTrace, or a barrier per step." in read.lines[1]
 
 
 def test_each_finding_is_a_page_of_text_with_line_code_change_gain_and_fix(tmp_path: Path) -> None:
@@ -272,10 +299,12 @@ def every_figure_agrees(events: list[ev.Event], out: Path) -> None:
         if f"counters/{name}" in drawn:
             assert max(drawn[f"counters/{name}"].items())[1] == pytest.approx(count, rel=1e-6)
     pages = texts(written)
-    for number, (finding, line) in enumerate(zip(said.findings, read.lines, strict=False), 1):
-        assert finding.cause in line
-        assert finding.advice in line
+    for number, finding in enumerate(said.findings, 1):
         assert finding.id in pages[f"findings/{number} {finding.kind}"]
+        assert plain(finding.cause) in pages[f"findings/{number} {finding.kind}"]
+        assert f"**Fix:** {plain(finding.advice)}" in pages[f"findings/{number} {finding.kind}"]
+        if number == 1:
+            assert f"{finding.cause} Fix: {finding.advice}" in read.lines[0]
 
 
 def blamed(tools: Tools) -> tuple[dict[str, float], list[str]]:

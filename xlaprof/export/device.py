@@ -43,15 +43,16 @@ def device_type(device: ev.Device | None) -> str:
 
 
 def shown_as(device: ev.Device | None) -> str:
-    """A sentence about the words in which XProf speaks of the device."""
+    """Sentences about the words in which XProf speaks of the device."""
     if device is not None and device.platform == "tpu":
-        return "A recording has no counters of the hardware: utilization of FLOPS, HBM and matrix units is not known."
-    kind = (device.kind or device.platform) if device is not None else "unknown"
-    return (
-        f"The device is {kind}. XProf counts steps and idle time only of what is called a TPU: here TensorCore means "
-        "the device, input the idle time in which the next batch was on its way, idle all other idle time (compiling "
-        "is among it), and precisions are not known."
-    )
+        words = "A recording has no counters of the hardware: utilization of FLOPS, HBM and matrix units is not known."
+    else:
+        kind = (device.kind or device.platform) if device is not None else "unknown"
+        words = (
+            f"The device is {kind}: TPU and TensorCore, which XProf says of whatever it counts steps of, mean it. "
+            "Precisions are not known."
+        )
+    return f"{words} Input is idle time in which the next batch was on its way. Compiling is part of idle."
 
 
 class DeviceLanes:

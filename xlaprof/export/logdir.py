@@ -22,6 +22,7 @@ from xlaprof.export.device import DeviceLanes, device_type, gaps_plane, shown_as
 from xlaprof.export.host import HOST_PLANE, UNKNOWN_UTILIZATION, HostLanes
 from xlaprof.export.steps import AveragedSteps, main_steps
 from xlaprof.export.timeline import Execution, StepSpan, Timeline
+from xlaprof.export.training import programs_plane, trains
 from xlaprof.export.written import Job, Written
 from xlaprof.export.xplane import LONGEST_NS, Plane, write_space
 from xlaprof.recording.logfile import private
@@ -29,7 +30,7 @@ from xlaprof.text.quantities import plural
 
 _AT_ONCE = 16_384  # events
 _LONGEST_NAME = 64  # of a host
-_HOST, _ENVIRONMENT, _FIRST_DEVICE = 1, 2, 3  # ids of planes
+_HOST, _ENVIRONMENT, _PROGRAMS, _FIRST_DEVICE = 1, 2, 3, 4  # ids of planes
 
 
 @no_collection()
@@ -67,7 +68,8 @@ def write(job: Job) -> Written:
     input = list(blame.inputs(e for e in devices.get(0, ()) if e.summed))
     lanes.input(input, main)
     lanes.finish()
-    planes = chain([host], _devices(timeline, main, devices, blame, job.tell), [_environment(timeline)])
+    others = [_environment(timeline), *([programs_plane(_PROGRAMS)] if trains(settled, main) else [])]
+    planes = chain([host], _devices(timeline, main, devices, blame, job.tell), others)
     del host, lanes  # each plane is let go of when it is written
     notes = _notes(timeline, steps=len(steps), devices=len(devices))
 

@@ -16,7 +16,7 @@ from xlaprof.text.parts import mean_parts
 from xlaprof.text.quantities import duration, percent, plural
 from xlaprof.text.strings import path_line, printable
 
-_LINES = 8  # findings on XProf's overview; all are in the Text tab
+_ROOM = 800  # characters of findings on XProf's overview
 _CAUSES = 6  # of idle time, there
 _MARKUP = re.compile(r"[^\w\s.,:;/%+=@?'-]|(?<!\w)_|_(?!\w)", re.ASCII)
 
@@ -28,31 +28,40 @@ def pages(report: Report) -> Iterator[tuple[str, str]]:
         yield f"findings/{number} {finding.kind}", "\n".join(_finding(report, finding))
 
 
-def lines(report: Report, device: str, notes: Sequence[str]) -> Iterator[str]:
-    """Sentences for XProf's overview, numbered, since it shuffles them."""
-    found = [*_overview(report, device), *notes]
-    for number, line in enumerate(found, 1):
-        yield f"xlaprof {number}/{len(found)}: {printable(line)}"
+def lines(report: Report, device: str, notes: Sequence[str]) -> tuple[str, str]:
+    """What XProf shows as warnings on its overview, in low boxes one below the other, in any order: so they are two."""
+    second = " ".join((*_idle(report), device, *map(_sentence, notes)))
+    return f"xlaprof 1/2: {printable(_findings(report))}", f"xlaprof 2/2: {printable(second)}"
 
 
-def _overview(report: Report, device: str) -> Iterator[str]:
-    for finding in report.findings[:_LINES]:
-        where = path_line(finding.place.file, finding.place.line)
-        price = ", ".join(
-            filter(None, (f"costs {duration(finding.cost_s)}" * (finding.cost_s > 0), gain(finding, False)))
-        )
-        yield f"{finding.kind} at {where or 'an unknown line'}, {price}. {finding.cause} Fix: {finding.advice}"
-    if len(report.findings) > _LINES:
-        yield f"{plural(len(report.findings) - _LINES, 'further finding')}: see the Text tab."
+def _findings(report: Report) -> str:
+    """As many findings as the box has room for, and at least one."""
     if report.clean:
-        yield without_findings(report)
+        return without_findings(report)
+    found: list[str] = []
+    for number, finding in enumerate(report.findings, 1):
+        where = path_line(finding.place.file, finding.place.line) or "an unknown line"
+        price = [f"costs {duration(finding.cost_s)}" * (finding.cost_s > 0), gain(finding, False)]
+        head = ", ".join(filter(None, (f"{finding.kind} at {where}", *price)))
+        told = f"{number}. {head}. {finding.cause} Fix: {finding.advice}"
+        if found and sum(map(len, (*found, told))) > _ROOM:
+            break
+        found.append(told)
+    return f"{plural(len(report.findings), 'finding')}, explained in the Text tab. {' '.join(found)}"
+
+
+def _idle(report: Report) -> Iterator[str]:
     idle = report.idle
-    if idle.idle_s > 0:
-        causes = [f"{name} {duration(s)} ({percent(s / idle.idle_s)})" for name, s in idle.causes[:_CAUSES]]
-        more = sum(s for _, s in idle.causes[_CAUSES:])
-        causes += [f"everything else {duration(more)}"] * (more > 0)
-        yield f"The device was idle {percent(idle.idle_ratio)} of {duration(idle.window_s)}: {', '.join(causes)}."
-    yield device
+    if idle.idle_s <= 0:
+        return
+    causes = [f"{name} {duration(s)} ({percent(s / idle.idle_s)})" for name, s in idle.causes[:_CAUSES]]
+    more = sum(s for _, s in idle.causes[_CAUSES:])
+    causes += [f"everything else {duration(more)}"] * (more > 0)
+    yield f"The device was idle {percent(idle.idle_ratio)} of {duration(idle.window_s)}: {', '.join(causes)}."
+
+
+def _sentence(note: str) -> str:
+    return f"{note[:1].upper()}{note[1:]}."
 
 
 def _run(report: Report) -> Iterator[str]:

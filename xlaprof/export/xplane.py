@@ -20,7 +20,7 @@ import numpy as np
 from . import wire
 from .messages import classes
 
-Value = int | float | str
+Value = int | float | str | bytes
 _INTERNED = 65_536  # different texts that a plane stores once and refers to; further ones are written out
 #: The longest profile: XPlane counts picoseconds in 64 bits. About 106 days.
 LONGEST_NS = 2**63 // 1000
@@ -187,6 +187,8 @@ class Plane:
 
     def _stat(self, name: str, value: Value) -> bytes:
         head = self._head(name)
+        if isinstance(value, bytes):
+            return head + wire.prefixed(6, value)
         if isinstance(value, float):
             return head + _DOUBLE + _pack_double(value)
         if isinstance(value, int) and value in _INT64:
