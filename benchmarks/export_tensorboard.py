@@ -1,7 +1,9 @@
 """What ``xlaprof export --to tensorboard`` costs on a long log: CPU time, peak memory, and the size of what it writes.
 
     python benchmarks/export_tensorboard.py [--events 1000000]
+    python benchmarks/export_tensorboard.py --pictures
 
+The pictures of the docs are TensorBoard's of a recording of sample_traces; they need chromium and playwright.
 The log is a training of many short steps, ten events each: scopes, a read, a barrier, an execution. Wanted: a million
 events in 10 s of CPU and 300 MB.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,7 +24,12 @@ import msgspec
 
 from xlaprof import events as ev
 
+ROOT = Path(__file__).parent.parent
+PICTURES = ROOT / "docs" / "pictures"
 MS = 1_000_000
+#: parts of a tab without its menus
+_TOOL = {"x": 340, "y": 128, "width": 860, "height": 678}
+_TEXT = {"x": 310, "y": 66, "width": 890, "height": 740}
 AIM_S, AIM_MB = 10.0, 300
 LAYERS = [f"layer {i}" for i in range(6)]
 
@@ -57,11 +65,54 @@ def write_log(path: Path, events: int) -> int:
     return count
 
 
+def pictures() -> None:
+    """TensorBoard with an exported run: the overview, a gap in the trace viewer, findings in the Text tab."""
+    from playwright.sync_api import sync_playwright
+
+    sys.path.insert(0, str(ROOT))
+    from tests.export.served import served
+
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        log, logdir = ROOT / "sample_traces" / "decoder.log", Path(folder, "logdir")
+        command = [sys.executable, "-m", "xlaprof", "export", str(log), "--to", "tensorboard", "-o", str(logdir)]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        (profile,) = logdir.glob("plugins/profile/*/*.xplane.pb")
+        run, host = profile.parent.name, profile.name.removesuffix(".xplane.pb")
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        with served(logdir) as board:
+            tab = chromium.new_page(viewport={"width": 1200, "height": 806})
+            tab.goto(board.page(run, "overview_page", host))
+            tab.frame_locator("iframe").get_by_text("Average Step Time").wait_for()
+            tab.screenshot(path=PICTURES / "tensorboard-overview.png", clip=_TOOL)
+            tab.goto(board.page(run, "trace_viewer@", host))
+            viewer = tab.frame_locator("iframe").frame_locator("iframe")
+            viewer.get_by_placeholder("Find Events...").click()
+            tab.keyboard.type("idle: compile")
+            tab.keyboard.press("Enter")
+            viewer.get_by_text(" of 3").wait_for()
+            viewer.get_by_text("→", exact=True).first.click()
+            viewer.get_by_text("ms of compile").locator("visible=true").first.wait_for()
+            tab.mouse.click(890, 419)  # the gap itself: what is found is drawn in colour, and all else in grey
+            tab.mouse.move(890, 700)
+            tab.wait_for_timeout(1000)
+            tab.screenshot(path=PICTURES / "tensorboard-gap.png", clip=_TOOL)
+            tab.goto(f"{board.address}#text")
+            tab.get_by_text("Do what 'tokenize' does before the loop").first.wait_for()
+            tab.screenshot(path=PICTURES / "tensorboard-findings.png", clip=_TEXT)
+        chromium.close()
+    for file in sorted(PICTURES.glob("tensorboard-*.png")):
+        print(f"{file.relative_to(ROOT)}: {file.stat().st_size / 1e3:.0f} kB")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--pictures", action="store_true", help="write the pictures of the docs")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if args.pictures:
+        pictures()
+        return
     with tempfile.TemporaryDirectory() as folder:
         log, out = Path(folder, "run.log"), Path(folder, "logdir")
         count = write_log(log, args.events)
