@@ -131,6 +131,24 @@ def test_waiting_for_a_loader_is_input_and_so_is_plain_python_that_ends_in_a_cop
     assert all(idle == pytest.approx(5) for idle in read.step_idle.values())
 
 
+def test_the_call_of_a_function_of_jax_lies_between_a_batch_and_its_copy(tmp_path: Path) -> None:
+    """The call copies, and says so when it returns; a sample shows that it took long."""
+    story = Training()
+    batch, call = story.line(46, "x = make(i)"), story.line(47, "w = step(w, x)")
+    for num in range(30):
+        start = story.now
+        with story.scope("make batch", batch):
+            story.spend(20)
+        story.spend(15)
+        story.events.append(ev.Sample(t=story.now - 15 * MS, dur=15 * MS, stack=call, state="call"))
+        story.upload(0, call)
+        story.run_program(65)
+        story.end_step("train", num, start)
+    read = overview(story.end(), tmp_path)
+    assert list(read.step_input.values()) == pytest.approx([20] * 29)
+    assert list(read.step_idle.values()) == pytest.approx([15] * 29)
+
+
 def test_copies_of_another_thread_make_nothing_of_the_main_thread_input(tmp_path: Path) -> None:
     story = Training()
     line = story.line(46, BATCH)

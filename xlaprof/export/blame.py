@@ -17,12 +17,26 @@ import msgspec
 from xlaprof.analysis.evidence.idle_time import label, place_of
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.run import Run
-from xlaprof.analysis.timeline.host import COMPILE, DATA, GC, SCOPE, UPLOAD, Segment
+from xlaprof.analysis.timeline.host import (
+    COMPILE,
+    DATA,
+    DISPATCH,
+    GC,
+    GLIMPSE,
+    OTHER,
+    SCOPE,
+    TRACING,
+    UPLOAD,
+    WAIT,
+    Segment,
+)
 from xlaprof.analysis.timeline.idle import LONGEST, Cause, LongGap, Seen
 from xlaprof.analysis.timeline.kept import EveryGap
 from xlaprof.export.timeline import Execution, Uploads
 
 _BESIDE = frozenset({UPLOAD, GC})  # may lie between what makes a batch and the copy of it
+_CALLING = frozenset({DISPATCH, TRACING})  # may, too, where samples show it: JAX copies within the call of a function
+_OWN = frozenset({OTHER, GLIMPSE, WAIT})  # samples of what the program does itself
 
 
 #: An input: start, end, cause.
@@ -95,19 +109,22 @@ class BlamedGaps(EveryGap):
 
 def _made(moment: int, stack: int, parts: dict[Cause, int], segments: Sequence[Segment], nth: int) -> Iterator[Input]:
     """What the host did right before it copied something to the device; ``nth``: the segment before or around that."""
-    for cause, ns in parts.items():
-        if isinstance(cause, tuple) and not isinstance(cause, Seen) and cause[1] == stack:
-            yield moment - ns, moment, cause
-    while nth >= 0 and segments[nth][2] in _BESIDE:
-        nth -= 1
-    if nth < 0:
+    for blamed, ns in parts.items():
+        if isinstance(blamed, tuple) and not isinstance(blamed, Seen) and blamed[1] == stack:
+            yield moment - ns, moment, blamed
+    seen = {one.stack: one for one in parts if isinstance(one, Seen)}
+    edge = moment
+    while nth >= 0:
+        start, end, cause, line = segments[nth]
+        if cause not in _BESIDE and (cause >= 0 or line not in seen or seen[line].cause not in _CALLING):
+            break
+        edge, nth = min(edge, start), nth - 1
+    if nth < 0 or edge - end > end - start:
         return
-    start, end, cause, line = segments[nth]
-    if (cause >= SCOPE or cause < 0) and moment - end <= end - start:
-        seen = next((one for one in parts if isinstance(one, Seen) and one.stack == line), None)
-        for a, b, other, other_line in segments[: nth + 1]:
-            if other == cause and (cause >= 0 or other_line == line) and (cause >= 0 or seen is not None):
-                yield a, min(b, moment), cause if seen is None or cause >= 0 else seen
+    if cause >= SCOPE:
+        yield from ((a, min(b, moment), cause) for a, b, other, _ in segments[: nth + 1] if other == cause)
+    elif cause < 0 and line in seen and seen[line].cause in _OWN:
+        yield from ((a, b, seen[line]) for a, b, other, at in segments[: nth + 1] if other < 0 and at == line)
 
 
 def _apart(found: Iterable[Input], begin: int) -> Iterator[Input]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from xlaprof import events as ev
+from xlaprof.analysis.model import RunInfo
 from xlaprof.export.blame import Blame
 from xlaprof.export.links import STEP, flow_in
 from xlaprof.export.names import Names
@@ -34,23 +34,22 @@ _UNKNOWN = 2**31 - 1
 _KNOWN = 10_000  # kinds of executions kept
 
 
-def device_type(device: ev.Device | None) -> str:
+def device_type(run: RunInfo) -> str:
     """What XProf calls the device. It says "TPU Duty Cycle", FLOPS and HBM of each that is not said to be a GPU."""
-    kind = (device.kind or device.platform) if device is not None else "device"
-    if device is not None and device.platform == "tpu":
+    kind = run.device_kind or run.platform or "device"
+    if run.platform == "tpu":
         return kind
-    return f"{kind} (GPU)" if device is not None and device.platform in _GPUS else f"{kind} (shown as a GPU is)"
+    return f"{kind} (GPU)" if run.platform in _GPUS else f"{kind} (shown as a GPU is)"
 
 
-def shown_as(device: ev.Device | None) -> str:
+def shown_as(run: RunInfo) -> str:
     """Sentences about the words in which XProf speaks of the device."""
-    if device is not None and device.platform == "tpu":
+    if run.platform == "tpu":
         words = "A recording has no counters of the hardware: utilization of FLOPS, HBM and matrix units is not known."
     else:
-        kind = (device.kind or device.platform) if device is not None else "unknown"
         words = (
-            f"The device is {kind}: TPU and TensorCore, which XProf says of whatever it counts steps of, mean it. "
-            "Precisions are not known."
+            f"The device is {run.device_kind or run.platform or 'not known'}: TPU and TensorCore, which XProf says of "
+            "whatever it counts steps of, mean it. Precisions are not known."
         )
     return f"{words} Input is idle time in which the next batch was on its way. Compiling is part of idle."
 

@@ -69,7 +69,7 @@ def write(job: Job) -> Written:
     lanes.input(input, main)
     lanes.finish()
     others = [_environment(timeline), *([programs_plane(_PROGRAMS)] if trains(settled, main) else [])]
-    planes = chain([host], _devices(timeline, main, devices, blame, job.tell), others)
+    planes = chain([host], _devices(timeline, main, devices, blame, device_type(report.run), job.tell), others)
     del host, lanes  # each plane is let go of when it is written
     notes = _notes(timeline, steps=len(steps), devices=len(devices))
 
@@ -77,7 +77,7 @@ def write(job: Job) -> Written:
     with _new_folders(job.out, finals, job.force) as (profile, curves):
         with open(profile / f"{name}.xplane.pb", "xb", opener=private) as file:
             job.tell("writing the threads of the host")
-            said = told.lines(report, shown_as(timeline.device), notes)
+            said = told.lines(report, shown_as(report.run), notes)
             write_space(file, planes, name, base_ns=timeline.base, warnings=said)
         job.tell(f"writing the curves of {plural(len(steps), 'step')}")
         points = scalars.points(timeline, steps, list(devices.values()), [one[:2] for one in input])
@@ -113,9 +113,9 @@ def _devices(
     main: list[StepSpan],
     devices: dict[int, list[Execution]],
     blame: Blame,
+    kind: str,
     tell: Callable[[str], None],
 ) -> Iterator[Plane]:
-    kind = device_type(timeline.device)
     for i, (number, executions) in enumerate(devices.items()):
         tell(f"writing {plural(len(executions), 'execution')} of device {number}")
         steps = AveragedSteps(main, executions)

@@ -101,7 +101,6 @@ class Timeline:
     def __init__(self) -> None:
         self.names = Names()
         self.header: ev.Header | None = None
-        self.device: ev.Device | None = None
         self.count = 0
         self.first: int | None = None  # ns: the earliest and
         self.last = 0  # ns: the latest moment of any event
@@ -137,7 +136,6 @@ class Timeline:
             ev.Gc: lambda e: add["gc"].add(e.t, e.dur),
             ev.DataWait: lambda e: add["data wait"].add(e.t, e.dur),
             ev.Counters: self.counters.append,
-            ev.Device: self._device,
         }
 
     def feed_all(self, events: list[Any]) -> tuple[list[Any], list[ev.Scope], list[Any]]:
@@ -193,9 +191,6 @@ class Timeline:
 
     def _dropped(self, event: ev.Dropped) -> None:
         self.dropped += event.count
-
-    def _device(self, event: ev.Device) -> None:
-        self.device = event
 
     def _step(self, event: ev.Step) -> None:
         notes = _NONE
