@@ -86,6 +86,54 @@ CALLS: dict[str, Call] = {
     "native_batch_norm by a matrix": lambda d: torch.native_batch_norm(
         _ones(d, 2, 4, 3), None, None, _ones(d, 4, 1), _ones(d, 4), True, 0.1, 1e-5
     ),
+    "conv1d with one bias for two channels": lambda d: torch.nn.functional.conv1d(
+        _ones(d, 1, 1, 5), _ones(d, 2, 1, 3), _ones(d, 1)
+    ),
+    "conv_transpose2d with a bias for each input": lambda d: torch.nn.functional.conv_transpose2d(
+        _ones(d, 1, 3, 5, 5), _ones(d, 3, 2, 3, 3), _ones(d, 3)
+    ),
+    "multilabel_margin_loss by int32": lambda d: torch.nn.functional.multilabel_margin_loss(
+        _ones(d, 4), _at(d, 0, 1, -1, -1).int()
+    ),
+    "addmv to a matrix": lambda d: torch.addmv(_ones(d, 1, 2), _ones(d, 2, 3), _ones(d, 3), out=_ones(d, 2)),
+    "embedding_bag weighed by integers": lambda d: torch.nn.functional.embedding_bag(
+        _at(d, 0, 1), _ones(d, 3, 2), _at(d, 0), mode="sum", per_sample_weights=_at(d, 1, 1)
+    ),
+    "ctc_loss of targets in three dimensions": lambda d: torch.nn.functional.ctc_loss(
+        _ones(d, 9, 2, 4), _ones(d, 1, 2, 3).long(), torch.tensor([9, 9]), torch.tensor([3, 3])
+    ),
+    "ctc_loss of fewer targets than it is told": lambda d: torch.nn.functional.ctc_loss(
+        _ones(d, 9, 2, 4), _ones(d, 2, 3).long(), (9, 9), (3, 7)
+    ),
+    "the backward pass of softmax over other sizes": lambda d: torch.ops.aten._softmax_backward_data(
+        _ones(d, 5), _ones(d, 1, 5), 0, torch.float32
+    ),
+    "masked_fill_ by floats": lambda d: _ones(d, 4).masked_fill_(_ones(d, 4), 2.0),
+    "gcd of floats": lambda d: torch.gcd(_ones(d, 4).double(), _at(d, 1, 2, 3, 4)),
+    "lcm_ of floats": lambda d: _ones(d, 4).double().lcm_(_at(d, 1, 2, 3, 4)),
+    "lu_solve into another dtype": lambda d: torch.linalg.lu_solve(
+        *torch.linalg.lu_factor(torch.eye(2, device=d)), _ones(d, 2, 1), out=_ones(d, 2, 1).bfloat16()
+    ),
+    "ldl_solve into another dtype": lambda d: torch.linalg.ldl_solve(
+        *torch.linalg.ldl_factor(torch.eye(2, device=d)), _ones(d, 2, 1), out=_ones(d, 2, 1) + 0j
+    ),
+    "floor_divide_ of one row by three": lambda d: _ones(d, 1, 2).floor_divide_(_ones(d, 3, 2)),
+    "ormqr of fewer factors": lambda d: torch.ormqr(_ones(d, 4, 4), _ones(d, 0), _ones(d, 4, 4)),
+    "cross of two dtypes": lambda d: torch.linalg.cross(_ones(d, 3).double(), _at(d, 1, 2, 3)),
+    "bucketize by a matrix": lambda d: torch.bucketize(_ones(d, 3), _ones(d, 2, 3)),
+    "binary_cross_entropy with integers": lambda d: torch.nn.functional.binary_cross_entropy(
+        _ones(d, 4), _at(d, 1, 0, 1, 1)
+    ),
+    "lstsq with one dimension more": lambda d: torch.linalg.lstsq(_ones(d, 3, 2), _ones(d, 1, 3, 2)),
+    "lstsq of two dtypes": lambda d: torch.linalg.lstsq(_ones(d, 3, 2).double(), _ones(d, 3, 2)),
+    "index_add_ of a number": lambda d: _ones(d, 2).index_add_(0, _at(d, 0), torch.tensor(1.0, device=d)),
+    "index_add of other rows": lambda d: _ones(d, 2, 3).index_add(0, _at(d, 0), _ones(d, 1, 2)),
+    "smooth_l1_loss below nought": lambda d: torch.nn.functional.smooth_l1_loss(_ones(d, 4), _ones(d, 4), beta=-7.0),
+    "randint_like from more than its end": lambda d: torch.randint_like(_at(d, 1, 2), 102, 10),
+    "addr_ of more rows": lambda d: _ones(d, 1, 1).addr_(_ones(d, 1), _ones(d, 2)),
+    "soft_margin_loss of a number": lambda d: torch.nn.functional.soft_margin_loss(
+        torch.tensor(1.0, device=d), _ones(d, 5, 5)
+    ),
     "channels_last of a vector": lambda d: _ones(d, 3).double(memory_format=torch.channels_last),
     "channels_last_3d of a matrix": lambda d: _ones(d, 3, 4).to(torch.int32, memory_format=torch.channels_last_3d),
     "an empty channels_last vector": lambda d: torch.empty(3, device=d, memory_format=torch.channels_last),
@@ -123,6 +171,11 @@ def test_it_is_refused_in_pytorchs_words(call: str) -> None:
         lambda d: torch.slice_scatter(_ones(d, 8, 8), 2 * _ones(d, 2, 8), start=6),
         lambda d: torch.linalg.det(2 * torch.eye(3, device=d).expand(2, 3, 3)),
         lambda d: torch.cummax(torch.tensor(1.0, device=d), -1)[0],
+        lambda d: _ones(d, 2, 3).index_add(0, _at(d, 0, 0), _ones(d, 2, 3)),
+        lambda d: torch.linalg.lstsq(_ones(d, 3, 1), _ones(d, 3)[None, :, None].expand(2, 3, 1)[0]).solution,
+        lambda d: torch.nn.functional.conv_transpose1d(_ones(d, 1, 4, 5), _ones(d, 4, 2, 3), _ones(d, 4), groups=2),
+        lambda d: torch.gcd(_at(d, 12, 18), _at(d, 8, 27)),
+        lambda d: _ones(d, 3, 2).floor_divide_(2 * _ones(d, 1, 2)),
         lambda d: torch.nn.functional.conv_transpose1d(
             _ones(d, 1, 3, 5), _ones(d, 3, 2, 3), stride=2, output_padding=1
         ),

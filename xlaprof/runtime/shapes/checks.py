@@ -38,7 +38,8 @@ def _convolution(
     x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, *rest: Any
 ) -> bool:
     groups = rest[-1]
-    if bias is not None and (bias.ndim != 1 or bias.dtype is not x.dtype):
+    channels = weight.shape[1] * groups if transposed and weight.ndim > 1 else weight.shape[0]
+    if bias is not None and (bias.shape != (channels,) or bias.dtype is not x.dtype):
         return True
     return (
         min((*stride, *dilation, groups), default=1) <= 0
@@ -107,6 +108,36 @@ def _segments(*_: Any, lengths: Any = None, offsets: Any = None, **__: Any) -> b
     return False
 
 
+def _anything(*_: Any, **__: Any) -> bool:
+    """Operators whose meta kernels check next to nothing, and whose CPU kernels cost little."""
+    return True
+
+
+def _of_floats(kernel: str) -> Check:
+    """Raise for a tensor of floats, which ``kernel`` does not take."""
+
+    def check(*args: Any, **_: Any) -> bool:
+        dtype = torch.result_type(*args)
+        if dtype.is_floating_point or dtype.is_complex:
+            raise NotImplementedError(f"\"{kernel}\" not implemented for '{cpp_name(dtype)}'")
+        return False
+
+    return check
+
+
+def _weighted_bags(x: Any, indices: Any, offsets: Any, *rest: Any, **named: Any) -> bool:
+    """Have the weights of the samples another dtype than the table?"""
+    weights = rest[3] if len(rest) > 3 else named.get("per_sample_weights")
+    return weights is not None and weights.dtype is not x.dtype
+
+
+def _added_rows(x: Any, dim: int, index: Any, source: Any, **_: Any) -> bool:
+    """Is what is added of other sizes than the tensor, but for the dimension of the rows?"""
+    return source.ndim != x.ndim or any(
+        n != m for at, (n, m) in enumerate(zip(x.shape, source.shape, strict=True)) if at != dim % max(x.ndim, 1)
+    )
+
+
 def _of_nothing(x: Any, *others: Any, **_: Any) -> bool:
     """Positions in a tensor that has none, or in a single number."""
     return 0 in x.shape or not x.ndim
@@ -124,18 +155,34 @@ _table(
             _of_nothing, _masks_of_other_shapes
         ),
         "convolution convolution_overrideable": _convolution,
-        "addr linalg_cross nll_loss_forward nll_loss2d_forward": _mixed_dtypes,
-        "grid_sampler_3d polar binary_cross_entropy _softmax_backward_data": _mixed_dtypes,
-        "index_copy index_add put index_copy_ index_add_ put_": _each(_mixed_dtypes, _of_nothing),
+        "addr nll_loss_forward nll_loss2d_forward grid_sampler_3d polar": _mixed_dtypes,
+        "linalg_cross binary_cross_entropy linear": _several_dtypes,
+        "_softmax_backward_data _log_softmax_backward_data": lambda grad, output, *_: (
+            grad.shape != output.shape or grad.dtype is not output.dtype
+        ),
+        "index_copy put index_copy_ put_": _each(_mixed_dtypes, _of_nothing),
+        "index_add index_add_": _each(_mixed_dtypes, _of_nothing, _added_rows),
+        "gcd gcd_": _of_floats("gcd_cpu"),
+        "lcm lcm_": _of_floats("lcm_cpu"),
+        "_ctc_loss _ctc_loss.Tensor ctc_loss.IntList ctc_loss.Tensor ormqr": _anything,
+        "multilabel_margin_loss_forward": lambda x, target, *_: target.dtype is not torch.int64,
+        "_embedding_bag _embedding_bag_forward_only": _weighted_bags,
+        "masked_fill.Scalar masked_fill.Tensor masked_fill_.Scalar masked_fill_.Tensor": lambda x, mask, *_: (
+            mask.dtype is not torch.bool
+        ),
+        "bucketize.Tensor bucketize.Scalar": lambda x, boundaries, **_: boundaries.ndim != 1,
         "index_reduce index_reduce_": _each(_mixed_dtypes, _of_nothing, lambda x, dim, index, *_: index.ndim > 1),
         "native_layer_norm native_group_norm histogram.bins_tensor _histogramdd_from_bin_tensors": _several_dtypes,
         "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional": _batch_norm,
-        "smooth_l1_loss huber_loss mse_loss soft_margin_loss aminmax": _of_complex,
+        "huber_loss mse_loss aminmax": _of_complex,
+        "smooth_l1_loss": lambda x, target, reduction=1, beta=1.0: beta < 0 or _of_complex(x, target),
+        "soft_margin_loss": lambda x, target, *_: x.shape != target.shape or _of_complex(x, target),
         "binary_cross_entropy_with_logits": lambda x, target, *_: not target.dtype.is_floating_point,
         "pixel_unshuffle": lambda x, by: by > 0 and any(size % by for size in x.shape[-2:]),
         "cummax cummin": lambda x, dim: not x.ndim and dim not in (0, -1),
         "segment_reduce": _segments,
-        "addr_": lambda x, *_, **__: x.ndim != 2,
+        "floor_divide_.Tensor": lambda x, other: torch.broadcast_shapes(x.shape, other.shape) != x.shape,
+        "addr_": lambda x, one, other, **_: x.shape != (*one.shape, *other.shape),
         "mul_.Tensor mul_.Scalar addcmul_ addcdiv_": lambda x, *others, **_: any(
             not torch.can_cast(torch.result_type(x, other), x.dtype) for other in others
         ),
@@ -144,7 +191,7 @@ _table(
             x.ndim < 2 or len(bins) != x.shape[-1] or min(bins) <= 0
         ),
         "addmv": lambda x, matrix, vector, **_: (
-            (matrix.ndim, vector.ndim) != (2, 1) or _mixed_dtypes(x, matrix, vector)
+            (matrix.ndim, vector.ndim) != (2, 1) or x.ndim > 1 or _mixed_dtypes(x, matrix, vector)
         ),
         "index_select index_fill.int_Scalar index_fill.int_Tensor index_fill_.int_Scalar index_fill_.int_Tensor": (
             lambda x, dim, index, *_: index.dtype is not torch.int64 or index.ndim > 1 or _of_nothing(x)
@@ -205,6 +252,9 @@ _table(
         "random_.from random_.to": lambda x, *bounds, **_: _outside(x.dtype, *(0, *bounds)[-2:]),
         "randint randint.generator randint.low randint.low_generator": lambda *bounds_and_size, dtype=None, **_: (
             _outside(dtype or torch.int64, *(0, *bounds_and_size[:-1])[-2:])
+        ),
+        "randint_like randint_like.low_dtype": lambda x, *bounds, dtype=None, **_: _outside(
+            dtype or x.dtype, *(0, *bounds)[-2:]
         ),
     }
 )
