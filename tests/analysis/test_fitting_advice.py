@@ -1,0 +1,109 @@
+"""Advice names all that has to change together, and what would be lost: stories with known truth."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from story import Story
+
+from xlaprof.analysis.model import Finding
+from xlaprof.events import Batches, Difference, DynamoCompile, GraphDiff, Look, Operation
+
+
+def grown(code: str, *others: str, first: int = 4, each: int = 4, steps: int = 6) -> Finding:
+    """Tensors that are longer in each step, one for each line."""
+    story = Story()
+    barrier = story.line(90, "torch_xla.sync()")
+    lines = [story.line(20 + n, text) for n, text in enumerate((code, *others))]
+    sizes = [first + each * n for n in range(steps)]
+    for n, (old, new) in enumerate(pairwise([sizes[0], *sizes])):
+        differences = [
+            Difference(
+                "shape", f"f32[{old},{8 + at}]", f"f32[{new},{8 + at}]", came=Operation("aten::cat", line), made=line
+            )
+            for at, line in enumerate(lines)
+        ]
+        with story.step():
+            change = GraphDiff(n, differences=differences, total=len(differences)) if n else None
+            story.barrier(barrier, 8, f"size {new}", change=change)
+    (finding,) = story.findings("recompile")
+    return finding
+
+
+def test_all_lines_that_grow_together_are_named() -> None:
+    finding = grown("self.seen = torch.cat([self.seen, seen])", "self.said = torch.cat([self.said, said])")
+    assert "The same graphs have self.said (line 21), which grows with it" in finding.advice
+    assert 21 in [place.line for place in finding.also]
+    assert "position = torch.arange(4, 8).to(device)" in finding.remedy
+    assert "position = position + 4" in finding.remedy
+    assert "grows with it" not in grown("self.seen = torch.cat([self.seen, seen])").advice
+
+
+def test_a_slice_that_keeps_the_last_rows_makes_it_a_ring() -> None:
+    finding = grown("self.bank = torch.cat([self.bank, rows], 0)[-self.capacity:]")
+    assert "modulo self.capacity" in finding.advice
+    assert "position = (position + 4) % self.capacity" in finding.remedy
+    assert "torch.zeros(self.capacity, 8, " in finding.remedy
+    plain = grown("self.bank = torch.cat([self.bank, rows], 0)[:, -3:]")
+    assert "modulo" not in plain.advice, "another dimension's"
+
+
+def looped(*, evaluated: bool, barred: bool = False) -> Finding:
+    """A barrier in the model, eight in each training step; with the evaluation's loop through the same line."""
+    story = Story()
+    inside = story.line(30, "torch_xla.sync()", func="Net.forward", outer=(60,), loops=(29, 55))
+    end = story.line(62, "torch_xla.sync()", func="main", loops=(55,))
+    there = story.line(30, "torch_xla.sync()", func="Net.forward", outer=(75,), loops=(29, 72))
+    after = story.line(77, "torch_xla.sync()", func="main", loops=(72,))
+    for _ in range(12):
+        with story.step():
+            for _ in range(8):
+                story.barrier(inside, 0.01, "layer", ops=20, dispatch=4, compile=60)
+            story.barrier(end, 1, "update", ops=300, compile=100)
+    for _ in range(6 * evaluated):
+        for _ in range(8):
+            story.barrier(there, 0.01, "layer", ops=20, dispatch=4)
+        story.read(story.line(76, "hits += score.item()", func="main", loops=(72,)))
+        if barred:
+            story.barrier(after, 0.1, "rest", ops=10)
+    story.finish()
+    return next(one for one in story.findings("excess_barriers") if one.place.line == 30)
+
+
+def test_a_barrier_that_another_loop_lives_by_is_removed_with_a_word_on_that_loop() -> None:
+    finding = looped(evaluated=True)
+    assert "Remove this barrier" in finding.advice
+    assert "The loop at line 72 has no other: call torch_xla.sync()" in finding.advice
+    assert "has no other" not in looped(evaluated=True, barred=True).advice
+    assert "has no other" not in looped(evaluated=False).advice
+
+
+@pytest.mark.parametrize(("waits", "told"), [(40, True), (3, False)])
+def test_slow_batches_are_judged_by_the_time_of_the_steps_however_long_a_cold_compile_is(
+    waits: int, told: bool
+) -> None:
+    story = Story()
+    train, score = story.line(50, "for x, y in loader:"), story.line(70, "for x, y in test:")
+    made = story.line(12, "def __getitem__(self, i):", func="Leaves.__getitem__")
+    story.emit(Look(story.now, 9_000_000_000, story.line(1, "import torch"), "import"))
+    story.spend(9_000)
+    start, func = story.now, story.text("forward")
+    code = story.line(30, "def forward(self, x):", func="Net.forward")
+    story.spend(90_000)
+    story.emit(
+        DynamoCompile(
+            t=start, dur=story.now - start, compile="0/0", stack=train, code=code, func=func, ops=90, compiled=True
+        )
+    )
+    for loop in (train, score):
+        story.emit(Batches(story.now, loop, made, collated=False))
+    for n in range(50):
+        story.data(waits, score if n % 5 == 0 else train)
+        story.spend(40)
+    story.finish()
+    found = story.findings("idle_gap")
+    assert [(one.place.line, one.count) for one in found] == ([(12, 50)] if told else [])
+    if found:
+        assert "50% of the time that neither compiling nor imports took" in found[0].cause
+        assert [place.line for place in found[0].also] == [70, 50]
