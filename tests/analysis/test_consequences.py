@@ -153,3 +153,26 @@ def test_what_a_first_step_makes_is_not_told_as_what_stands_before_the_loop() ->
     (text,) = [one.text for one in story.report().accounts if one.what == "compile"]
     assert "as an optimizer's state, is kept: 40 more inputs" in text
     assert "recorded before it" not in text
+
+
+def numbers(*, library: bool, name: str = "") -> Story:
+    story = Story()
+    below = (("/venv/lib/python3.11/site-packages/samplers/step.py", 88, "step", "out = (1 - a) ** 0.5 * x", 0),)
+    barrier = story.line(50, "xr.sync()")
+    line = story.line(31, "x = sampler.step(x)", library=below if library else ())
+    change = Change("scalar", "0.016", "0.0", "other of aten::mul", stack=line, name=name, against=1)
+    for n in range(20):
+        with story.step():
+            story.barrier(barrier, 8, "last" if n == 19 else "others", change=change if n == 19 else None)
+            story.spend(8)
+    story.finish()
+    return story
+
+
+def test_a_number_that_a_library_computes_once_is_its_own() -> None:
+    assert numbers(library=True).findings("recompile") == []
+    (account,) = [one for one in numbers(library=True).report().accounts if one.what == "compile"]
+    assert account.unexplained_s == 0
+    assert len(numbers(library=False).findings("recompile")) == 1
+    (finding,) = numbers(library=True, name="lr").findings("recompile")
+    assert "lr" in finding.cause, "a setting of the program's, wherever it is used"

@@ -52,6 +52,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
     ]
     rhythm = _rhythm(facts, group)
     advice = advise(facts, group)
+    computed = group.sort == "scalar" and not change.name  # of no setting of the program's
     decides = decider(facts, change, group.place) if _is_decided(group) else None
     return facts.finding(
         "recompile",
@@ -61,8 +62,9 @@ def _finding(facts: Facts, group: Group) -> Finding:
         counted=Known(tuple(map(_moment, group.extras))),
         cost_s=group.cost_s,
         cut=replay.together(replay.compiles([record], 1 - share) for record, share in _avoidable(facts, group)),
-        of_the_line=group.sort in _WRITTEN and change.role not in _CHOSEN,
-        trifle=count == 1 and group.cost_s < _TRIFLE * facts.wall_s,
+        of_the_line=(group.sort in _WRITTEN and change.role not in _CHOSEN) or computed,
+        # where a library computes one number that is special once, others of its are equal to it then
+        trifle=count == 1 and (group.cost_s < _TRIFLE * facts.wall_s or (computed and bool(group.place.library))),
         cause=explanation(facts, group, rhythm),
         advice=advice.text,
         change=FromTo(what=change.what, old=change.old, new=change.new),
