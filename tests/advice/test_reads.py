@@ -335,7 +335,7 @@ READS = [
         "the turns of a search",
         "transfer",
         loop(halved),
-        "Run the most turns that the loop at ",
+        "run the most that it can take",
         loop(halved_by_a_mask),
     ),
     Case(

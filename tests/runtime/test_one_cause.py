@@ -54,7 +54,7 @@ def test_a_step_size_that_a_read_halves_belongs_to_that_read(told: Told) -> None
     (finding,) = [one for one in told(search) if one.kind in ("transfer", "recompile")]
     assert finding.kind == "transfer"
     assert finding.place.code == "if (trial - target).square().sum() < before:"
-    assert "Run the most turns that the loop at line" in finding.advice
+    assert "run the most that it can take" in finding.advice
     assert "the loop itself would read" in finding.advice
     assert finding.cost_s > sum(part.cost_s for part in finding.parts)
 

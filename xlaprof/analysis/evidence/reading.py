@@ -179,9 +179,9 @@ _USES = {
 }
 
 _TURNS_TOO = _Way(
-    "Run the most turns that the loop at {loop} can take, and choose on the device within ({words.arrays}.where), so "
-    "that a turn which is not needed changes nothing: how many turns there are hangs on the value as well, and with "
-    "the choice alone on the device the loop itself would read",
+    "Choose on the device within the loop at {loop} ({words.arrays}.where). Where the value decides on the number of "
+    "turns as well, run the most that it can take, so that a turn which is not needed changes nothing: with the choice "
+    "alone on the device the loop itself would read",
     "to decide",
 )
 #: of a read of each element in a loop over a tensor

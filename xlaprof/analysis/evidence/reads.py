@@ -19,6 +19,7 @@ from typing import Literal
 
 from xlaprof.analysis.fold.tallies import CompileRecord, ReadTally
 from xlaprof.analysis.model import Place
+from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.uses import Use, read_of
@@ -111,7 +112,7 @@ class Reads:
         ]
         if self.barrier:
             self.graphs = [one for one in records if one.again]
-        elif self.alone and is_within_step(facts, self.stacks[0]):
+        elif self.alone and _has_own(facts, self.stacks[0]):
             loop = head(innermost(facts.names, self.stacks[0]))
             alike = (one for one in facts.run.compiles if head(innermost(facts.names, one.stack)) == loop)
             first = next(alike, None)
@@ -228,17 +229,28 @@ def decider(facts: Facts, change: Change, place: Place) -> Reads | None:
 
     It decides there, or on the turns of a loop within the step: what a turn records hangs on the turns before it.
     """
-    loops = set(map(head, facts.names.loops(change.stack)))
-    lines = {(one.acting.file, one.acting.line) for one in (place, facts.names.place(change.condition))}
+    names, loops = facts.names, set(map(head, facts.names.loops(change.stack)))
+    condition = names.place(change.condition).acting  # of the path; where it is known, it is what decides
+    lines = {(one.file, one.line) for one in (place.acting, condition)}
     path = change.what in ("operation", "argument")
     for reads in facts.once(habits):
         line, stack = reads.place.acting, reads.stacks[0]
         if read_of(line.code, scalar=reads.op == SCALAR).use > Use.DECIDES or reads.via:
             continue
-        within = head(innermost(facts.names, stack)) in loops and is_within_step(facts, stack)
+        turn = loop_within_step(facts, stack)
+        within = turn.line and head(turn) in loops and not condition.line
         if within or (path and (line.file, line.line) in lines):
             return reads
     return None
+
+
+def loop_within_step(facts: Facts, stack: int) -> Place:
+    """The loop around a read, where a barrier ends the turns of a loop around that, and none those of this; else
+    NOWHERE."""
+    sites = facts.run.sites.items()
+    ends = {head(innermost(facts.names, other)) for other, site in sites if site.trigger != "read"}
+    turn, *around = (*facts.names.loops(stack), NOWHERE)
+    return turn if head(turn) not in ends and not ends.isdisjoint(map(head, around)) else NOWHERE
 
 
 def _is_dear(facts: Facts, stacks: Container[int]) -> bool:
@@ -281,7 +293,7 @@ def _differs_by_turn(facts: Facts, record: CompileRecord) -> bool:
     Without the reads one graph would hold all turns of the loop, with all their numbers.
     """
     numbers = record.change is not None and record.change.what in ("scalar", "argument")
-    return numbers and 2 * record.again > record.ops and is_within_step(facts, record.stack)
+    return numbers and 2 * record.again > record.ops and _has_own(facts, record.stack)
 
 
 def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
@@ -325,13 +337,13 @@ def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> Literal["in_steps", 
     if facts.run.barriers <= 1:
         return "count"
     loops = {head(loop) for loop in facts.names.loops(stack)}
-    own = tally.looped and is_within_step(facts, stack)
+    own = tally.looped and _has_own(facts, stack)
     if tally.looped < tally.count and (own or loops & _working_loops(facts)):
         return "count"
     return "looped"
 
 
-def is_within_step(facts: Facts, stack: int) -> bool:
+def _has_own(facts: Facts, stack: int) -> bool:
     """Whether the innermost loop of these reads has no barrier: its turns after the last one are like the others."""
     sites = facts.run.sites.items()
     around = {head(loop) for other, site in sites if site.trigger != "read" for loop in facts.names.loops(other)}

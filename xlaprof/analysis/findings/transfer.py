@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import innermost
 from xlaprof.analysis.evidence.reading import ELEMENTS, LATER, ONCE, SCALAR, advise_read
-from xlaprof.analysis.evidence.reads import Reads, habits, is_within_step, takes_element
+from xlaprof.analysis.evidence.reads import Reads, habits, loop_within_step, takes_element
 from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
@@ -32,8 +31,8 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _finding(facts: Facts, reads: Reads) -> Finding:
     tally, place = reads.tally, reads.place
     often = _how_often(facts, reads)
-    loop = innermost(facts.names, reads.stacks[0])
-    turns = loop if loop.acting.code.startswith("while ") and is_within_step(facts, reads.stacks[0]) else NOWHERE
+    turns = loop_within_step(facts, reads.stacks[0])
+    turns = turns if turns.acting.code.startswith("while ") else NOWHERE
     way = advise_read(reads.op, reads.via, place.acting.code, often, facts.words, turns)
     read, barrier = facts.names.bracket(reads.stacks[0], reads.barrier) if reads.barrier else (NOWHERE, NOWHERE)
     follows = _follows(read, barrier)
