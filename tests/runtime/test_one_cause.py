@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.distributions import Beta, Laplace
+from torch.distributions import Beta, Distribution, Laplace
 
 import xlaprof.runtime as xr
 from tests.advice.taken import findings, observe
@@ -91,7 +91,8 @@ def test_elements_that_are_read_one_by_one_are_brought_over_at_once(told: Told) 
     assert finding.remedy == ""
 
 
-def test_what_one_setting_ends_is_one_finding_wherever_it_reads(told: Told) -> None:
+def test_what_one_setting_ends_is_one_finding_wherever_it_reads(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Distribution, "_validate_args", True)  # the default, which a test before may have changed
     x = torch.rand(29).to("xla")
 
     def prior(rate: torch.Tensor) -> torch.Tensor:
