@@ -27,6 +27,10 @@ def varint(value: int) -> bytes:
     """An integer of at most 64 bits; a negative one as its two's complement."""
     if 0 <= value < 0x80:
         return _SHORT[value]
+    if 0 <= value < 0x20_0000:  # three bytes at most: without a loop
+        if value < 0x4000:
+            return bytes((value & 0x7F | 0x80, value >> 7))
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     value &= 0xFFFF_FFFF_FFFF_FFFF
     found = bytearray()
     while value > 0x7F:

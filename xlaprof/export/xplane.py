@@ -135,6 +135,8 @@ class Plane:
         self._lines: list[Line] = []
         self._texts: dict[str, int] = {}  # names of stats, and their texts
         self._heads: dict[str, bytes] = {}  # name of a stat -> how it begins
+        self._integers: dict[str, bytes] = {}  # the same with an integer, and
+        self._doubles: dict[str, bytes] = {}  # with a float
         self._known: dict[tuple[str, Value, type], bytes] = {}  # stats that come often
         self.names: dict[object, int] = {}  # ids of names, or of their keys
         if stats:
@@ -164,9 +166,13 @@ class Plane:
         """``stats`` as they are added to events of this plane; ``number``: of the field that has them."""
         found: list[bytes] = []
         for name, value in stats.items():
-            body = self._known.get((name, value, type(value)))
-            if body is None:
-                body = self._stat(name, value)
+            if type(value) is int and _OFTEN <= value < _INT64.stop:
+                body = (self._integers.get(name) or self._integer(name)) + wire.varint(value)
+            elif type(value) is float:
+                body = (self._doubles.get(name) or self._double(name)) + _pack_double(value)
+            else:
+                known = self._known.get((name, value, type(value)))
+                body = self._stat(name, value) if known is None else known
             found += (_LENGTHS[number, len(body)], body)
         return b"".join(found)
 
@@ -189,8 +195,6 @@ class Plane:
         head = self._head(name)
         if isinstance(value, bytes):
             return head + wire.prefixed(6, value)
-        if isinstance(value, float):
-            return head + _DOUBLE + _pack_double(value)
         if isinstance(value, int) and value in _INT64:
             body = head + _INTEGER + wire.varint(value)
             if 0 <= value < _OFTEN:
@@ -201,6 +205,16 @@ class Plane:
             return head + wire.prefixed(5, _utf8(text).encode())
         body = self._known[name, value, type(value)] = head + _REFERENCE + wire.varint(self._text(text))
         return body
+
+    def _integer(self, name: str) -> bytes:
+        """How a stat with an integer begins."""
+        head = self._integers[name] = self._head(name) + _INTEGER
+        return head
+
+    def _double(self, name: str) -> bytes:
+        """The same with a float."""
+        head = self._doubles[name] = self._head(name) + _DOUBLE
+        return head
 
     def _head(self, name: str) -> bytes:
         """How a stat of this name begins."""
