@@ -4,9 +4,10 @@
 
 Each cell is a process of its own that runs six steps: eager PyTorch; ``xla`` with an empty folder of programs, then
 again with what the first run left there; inductor with an empty cache, then again. Printed are the seconds from the
-first step's begin to the second's end (importing and building the model are before that), the programs compiled with
-the seconds of it, and the milliseconds of a steady step (the least of the last three). ``--json`` writes all of it, CPU
-time (children's included: inductor starts compilers) beside. Progress, and what failed, is told on standard error.
+first step's begin to the second's end (importing and building the model are before that), the programs that were
+compiled, or found, with the seconds of that, and the milliseconds of a steady step (the least of the last three).
+``--json`` writes all of it, CPU time (children's included: inductor starts compilers) beside. Progress, and what
+failed, is told on standard error.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def main() -> int:
         parser.error(f"no program {', '.join(sorted(unknown))}: there are {', '.join(PROGRAMS)}")
     found: dict[str, dict[str, dict[str, float] | None]] = {}
     wrong = False
-    print("s to the second step (programs: s of compiling them), ms of a steady step\n")
+    print("s to the second step (programs: s of compiling or finding them), ms of a steady step\n")
     print(f"| | {' | '.join(MODES)} |\n|---|{'---|' * len(MODES)}")
     for name in options.names or PROGRAMS:
         with tempfile.TemporaryDirectory() as caches:

@@ -222,6 +222,7 @@ CASES = [
         "between this line and the loop",
         epochs(barrier=True),
         (),
+        strict=True,
     ),
     Case(
         "sums after a barrier",
