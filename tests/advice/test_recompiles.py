@@ -149,6 +149,7 @@ CASES = [
         trained(lrs=WARM_UP),
         "keep it off exactly 0, 1 and -1",
         trained(lrs=[min(max(lr, 1e-6), 0.999999) for lr in WARM_UP]),
+        strict=True,
     ),
     Case(
         "a tensor of no dimensions",
