@@ -105,6 +105,16 @@ def test_an_error_of_memory_is_one_wherever_it_is_raised(tmp_path: Path) -> None
     assert [(failure.kind, failure.place) for failure in one.failures] == [("memory", "train.py:9")]
 
 
+def test_what_the_program_could_do_without_is_no_failure(tmp_path: Path) -> None:
+    """Dynamo's suppress_errors runs in PyTorch what a backend cannot compile."""
+    failure = {"kind": "crash", "text": "LoweringException: no such kernel"}
+    end = {"took": 1.0, "code": 0, "error": "", "place": "", "breaks": 1, "peak": 0}
+    assert read(NAMES[4], written(tmp_path, {"failure": failure}, {"end": end}), 1.0, 0, limit=None).failures == ()
+    bad = {**end, "code": 1, "error": "BackendCompilerFailed"}
+    one = read(NAMES[4], written(tmp_path, {"failure": failure}, {"end": bad}), 1.0, 1, limit=None)
+    assert [failure.text for failure in one.failures] == ["LoweringException: no such kernel"]
+
+
 def test_numbers_are_right_only_where_all_graphs_were_compared(tmp_path: Path) -> None:
     end = {"took": 1.0, "code": 0, "error": "", "place": "", "breaks": 1, "peak": 0}
     one = read(NAMES[4], written(tmp_path, {"graph": GRAPH}, {"end": end}), 1.0, 0, limit=None)

@@ -27,7 +27,7 @@ import msgspec
 import torch
 import torch._dynamo
 from torch._dynamo.backends.registry import lookup_backend
-from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo.exc import RestartAnalysis, TorchDynamoException
 from torch._dynamo.utils import counters
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -129,6 +129,8 @@ class Watch:
             begin = time.perf_counter()
             try:
                 compiled = self._through(inner)(graph, inputs, **options)
+            except RestartAnalysis:
+                raise  # Dynamo captures the function once more, and knows better then
             except Exception as error:
                 self._fail("crash", _short(error), number, original, inputs)
                 raise
@@ -243,6 +245,8 @@ def _put_in(watch: Watch) -> None:
     theirs = torch._dynamo.optimize
 
     def optimize(*args: Any, backend: Any = "inductor", **kwargs: Any) -> Callable[[Any], Any]:
+        if watch.layer.backend == "openxla":
+            kwargs["dynamic"] = False  # XLA compiles each size, and so it goes for tensors that are moved to it
         context = theirs(*args, backend=watch.backend(backend) if watch.layer.backend else "eager", **kwargs)
 
         def compiled(function: Any) -> Any:
@@ -284,7 +288,8 @@ def on_xla(inner: Callable[..., Any]) -> Callable[..., Any]:
                 node.args, lambda one: torch.device("xla") if isinstance(one, torch.device) else one
             )
         graph.recompile()
-        compiled = inner(graph.to("xla"), [_to_xla(one) for one in inputs], **options)
+        with torch._guards.tracing(None):  # Dynamo knows no source of what it has not seen
+            compiled = inner(graph.to("xla"), [_to_xla(one) for one in inputs], **options)
 
         def call(*args: Any) -> Any:
             there = [_to_xla(one) for one in args]
