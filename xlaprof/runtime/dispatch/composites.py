@@ -161,7 +161,8 @@ def ctc_loss(args: Args, kwargs: Kwargs) -> Any:
     blank = [*rest, kwargs.get("blank", 0)][0]
     steps, samples, classes = log_probs.shape
     fits = len(inputs) == len(lengths) == samples and min(*inputs, *lengths, blank) >= 0
-    if not fits or max(inputs) > steps or blank >= classes:
+    there = targets.ndim == 1 or (targets.ndim == 2 and max(lengths, default=0) <= targets.shape[1])
+    if not fits or not there or max(inputs) > steps or blank >= classes:
         rehearse(_CTC, args, kwargs)
     input_lengths, target_lengths = torch.tensor([inputs, lengths]).to(log_probs.device)
     longest = max(lengths)
