@@ -136,13 +136,13 @@ class _StandIns:
         found = self._storages.get(id(base))
         if found is None or found.nbytes() < size:
             self._book(size)
-            count = max(size, 0) // dtype.itemsize
-            # Ones where a zero is special (0-dim probabilities, divisors); integers may be indices.
-            made = torch.ones(count, dtype=dtype) if dtype.is_floating_point else torch.zeros(count, dtype=dtype)
             if found is None:
-                found = self._storages[id(base)] = made.untyped_storage()
-            else:
-                found.resize_(size)
+                found = self._storages[id(base)] = torch.UntypedStorage(0)
+            begin, count = found.nbytes() // dtype.itemsize, max(size, 0) // dtype.itemsize
+            found.resize_(size)
+            new = torch.empty(0, dtype=dtype).set_(found, begin, (count - begin,), (1,))
+            # Ones where a zero is special (0-dim probabilities, divisors); integers may be indices.
+            new.fill_(1 if dtype.is_floating_point else 0)
         return found
 
     def _book(self, size: int) -> None:
