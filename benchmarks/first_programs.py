@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import second_start
 import torch
 from models import MODELS
 from torch import nn
@@ -223,16 +224,7 @@ def gan(run: Run) -> None:
 def lstm(run: Run) -> None:
     """One LSTM layer over 24 positions, Adam."""
 
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lstm, self.head = nn.LSTM(16, 64, batch_first=True), nn.Linear(64, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = self.head(self.lstm(x)[0][:, -1])
-            return out
-
-    model = Model().to(run.device)
+    model = second_start.lstm()[0].to(run.device)
 
     def loss(call: Any) -> torch.Tensor:
         return call(torch.randn(8, 24, 16).to(run.device)).square().mean()  # type: ignore[no-any-return]

@@ -1,7 +1,11 @@
-"""What holds for all tests: hypothesis without a clock, and in CI without luck."""
+"""What holds for all tests: hypothesis without a clock, and in CI without luck; the browser that some need."""
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
+from chromium import CHROMIUM
 from hypothesis import HealthCheck, settings
 
 # A slow machine is not a failing test, so there is no deadline anywhere.
@@ -11,3 +15,15 @@ os.environ["XLAPROF_CACHE_DIR"] = "off"  # what a test compiles is compiled, and
 if os.environ.get("TERM") == "dumb":  # pages are drawn in full wherever the tests run
     os.environ["TERM"] = "xterm"
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        yield chromium
+        chromium.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from chromium import CHROMIUM
 
 from xlaprof.analysis.model import Report
 from xlaprof.log import read as read_log
@@ -17,7 +17,6 @@ from .ask import export, profile, report
 from .served import Board, served
 
 SAMPLE = Path(__file__).parents[2] / "sample_traces" / "decoder.log"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 RUN = "run-2026-11-22_19-17-26"
 
 pytestmark = pytest.mark.skipif(
@@ -45,18 +44,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     made = {tool: tools.ask(tool) for tool in ("overview_page", "input_pipeline_analyzer", "framework_op_stats")}
     with served(logdir) as board:
         yield Shown(board, report(events), Path(written.files[0]).name.removesuffix(".xplane.pb"), made)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

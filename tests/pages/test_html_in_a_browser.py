@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from analysis.test_kinds import PLANTED
+from chromium import CHROMIUM
 from hostile import EVERY, hostile, long
 from story import Story, save
 
@@ -18,7 +18,6 @@ from xlaprof.analysis.findings import names
 from xlaprof.cli import main
 from xlaprof.text.quantities import duration, percent
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
     pytest.mark.skipif(
         CHROMIUM is None, reason="NO CHROMIUM: the report's page was not tried in a browser (install chromium)"
@@ -27,18 +26,6 @@ pytestmark = [
         find_spec("playwright") is None, reason="NO PLAYWRIGHT: the report's page was not tried in a browser"
     ),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        yield chromium
-        chromium.close()
 
 
 def story() -> Story:

@@ -20,7 +20,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Any
 
 import msgspec
@@ -37,7 +36,7 @@ from xlaprof.doctor.graphs import allowed, difference, difference_of, is_random
 from xlaprof.doctor.ladder import PLAIN
 from xlaprof.doctor.layers import LAYERS, Failure, Kind, Layer, is_of_memory
 from xlaprof.doctor.programs import write_program
-from xlaprof.recording.stacks import is_library
+from xlaprof.recording.stacks import is_library, looking, user_frames_of
 
 RESULTS, CALLS = "seen.jsonl", "calls.pt"
 COMPARED = 4  # calls whose outputs are kept
@@ -122,13 +121,15 @@ class Watch:
         """The layer's backend; under inductor the program's own, if that is inductor with options."""
         own = getattr(given, "compiler_name", given) == "inductor" and self.layer.backend == "inductor"
         inner = given if own and callable(given) else lookup_backend(self.layer.backend)
+        if self.layer.backend == "openxla":
+            inner = on_xla(inner)
 
         def compiling(graph: torch.fx.GraphModule, inputs: list[Any], **options: Any) -> Any:
             number, self.graphs = self.graphs, self.graphs + 1
             original = _copy(graph)
             begin = time.perf_counter()
             try:
-                compiled = self._through(inner)(graph, inputs, **options)
+                compiled = inner(graph, inputs, **options)
             except RestartAnalysis:
                 raise  # Dynamo captures the function once more, and knows better then
             except Exception as error:
@@ -139,9 +140,6 @@ class Watch:
             return self._first_call(number, original, compiled, took)
 
         return compiling
-
-    def _through(self, inner: Callable[..., Any]) -> Callable[..., Any]:
-        return on_xla(inner) if self.layer.backend == "openxla" else inner
 
     def _first_call(self, number: int, graph: Any, compiled: Any, took: float) -> Any:
         """``compiled``, whose first call is checked."""
@@ -192,11 +190,11 @@ class Watch:
         error: float | None = None,
     ) -> None:
         place, code = _place(graph)
-        folder = self._keep(kind, number, graph, inputs)
+        folder = self._keep(kind, number, graph, inputs, place)
         kind = "memory" if is_of_memory(text) else kind
         self.write("failure", Failure(kind, text, place, code, folder, False, error))
 
-    def _keep(self, kind: str, number: int, graph: Any, inputs: Sequence[Any]) -> str:
+    def _keep(self, kind: str, number: int, graph: Any, inputs: Sequence[Any], place: str) -> str:
         """Write the graph as a program that runs alone: its folder, "" for none."""
         if graph is None or self.layer.backend == "openxla":
             return ""
@@ -210,7 +208,7 @@ class Watch:
                 inputs,
                 self.layer.backend,
                 about,
-                _place(graph)[0],
+                place,
                 allowed(inputs),
             )
         except Exception as error:  # graphs that PyTorch cannot write down
@@ -360,13 +358,12 @@ def _place(graph: torch.fx.GraphModule | None) -> tuple[str, str]:
 
 def _caller() -> tuple[str, str]:
     """The innermost line of the program's own that is on the stack, and its code."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_library(frame.f_code.co_filename, frame.f_globals.get("__name__")):
-        frame = frame.f_back
-    if frame is None:
+    with looking:
+        found = user_frames_of(sys._getframe(1), 1)
+    if not found:
         return "", ""
-    file = frame.f_code.co_filename
-    return f"{os.path.relpath(file)}:{frame.f_lineno}", linecache.getline(file, frame.f_lineno).strip()
+    file, line, _ = found[0]
+    return f"{os.path.relpath(file)}:{line}", linecache.getline(file, line).strip()
 
 
 def _raised_at(error: BaseException) -> str:

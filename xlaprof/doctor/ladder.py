@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import msgspec
 
 from xlaprof.doctor.layers import Failure, Layer, Seen, is_of_memory
 
-_START = "import sys; sys.path[0] = {bin!r}; from xlaprof.doctor.inside import main; main()"
 PLAIN = "plain"  # the folder of the run without torch.compile
 _LOOKS_S = 0.1  # between two looks at a process
 
@@ -28,28 +27,47 @@ def climb(layer: Layer, folder: Path, program: Sequence[str], limit: float, tell
     """
     folder.mkdir(mode=0o700, parents=True)
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "XLAPROF_CACHE_DIR": "off"}
-    command = [
-        sys.executable,
-        "-c",
-        _START.format(bin=os.path.dirname(sys.executable)),
-        str(folder),
-        layer.name,
-        *program,
-    ]
+    arguments = [*start("inside"), str(folder), layer.name, *program]
     began = time.monotonic()
-    with open(folder / "output.txt", "wb") as output:
+    code = python(arguments, folder / "output.txt", limit, tell, environment)
+    took = time.monotonic() - began
+    if code is None:
+        return read(layer.name, folder, took, -signal.SIGKILL, limit)
+    return read(layer.name, folder, took, code, None)
+
+
+def start(name: str) -> list[str]:
+    """The arguments of python that call ``main()`` of a module of this package, and let the program's modules alone."""
+    folder = os.path.dirname(sys.executable)  # in the place of the current one, which may have a torch.py
+    return ["-c", f"import sys; sys.path[0] = {folder!r}; from {__package__}.{name} import main; main()"]
+
+
+def python(
+    arguments: Sequence[str],
+    output: Path,
+    limit: float,
+    tell: Callable[[float], None],
+    environment: Mapping[str, str] | None = None,
+) -> int | None:
+    """Run python with ``arguments``: its exit code, None if it was ended after ``limit`` seconds."""
+    with open(output, "wb") as out:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=environment,
+            start_new_session=True,
         )
-        in_time = wait(process, began + limit, tell)
-    return read(layer.name, folder, time.monotonic() - began, process.returncode, limit if not in_time else None)
+        in_time = _wait(process, limit, tell)
+    return process.returncode if in_time else None
 
 
-def wait(process: subprocess.Popen[bytes], until: float, tell: Callable[[float], None]) -> bool:
+def _wait(process: subprocess.Popen[bytes], limit: float, tell: Callable[[float], None]) -> bool:
     """Wait for its end; False: it was ended, with all that it had started."""
     began = time.monotonic()
     try:
-        while time.monotonic() < until:
+        while time.monotonic() < began + limit:
             try:
                 process.wait(_LOOKS_S)
                 return True

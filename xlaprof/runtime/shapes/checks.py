@@ -29,6 +29,11 @@ def cpp_name(dtype: torch.dtype) -> str:
     return torch.empty(0, dtype=dtype).type().removeprefix("torch.").removesuffix("Tensor")
 
 
+def no_kernel(kernel: str, dtype: torch.dtype) -> NotImplementedError:
+    """What PyTorch raises where ``kernel`` does not take a dtype."""
+    return NotImplementedError(f"\"{kernel}\" not implemented for '{cpp_name(dtype)}'")
+
+
 def is_integral(x: torch.Tensor) -> bool:
     """Is it a tensor of integers or booleans?"""
     return not (x.dtype.is_floating_point or x.dtype.is_complex)
@@ -104,13 +109,8 @@ def _segments(*_: Any, lengths: Any = None, offsets: Any = None, **__: Any) -> b
     for name, bounds in (("lengths", lengths), ("offsets", offsets)):
         if bounds is not None and not is_integral(bounds):
             kernel = f"_segment_reduce_{name}_cpu_kernel1"
-            raise NotImplementedError(f"\"{kernel}\" not implemented for '{cpp_name(bounds.dtype)}'")
+            raise no_kernel(kernel, bounds.dtype)
     return False
-
-
-def _anything(*_: Any, **__: Any) -> bool:
-    """Operators whose meta kernels check next to nothing, and whose CPU kernels cost little."""
-    return True
 
 
 def _of_floats(kernel: str) -> Check:
@@ -119,7 +119,7 @@ def _of_floats(kernel: str) -> Check:
     def check(*args: Any, **_: Any) -> bool:
         dtype = torch.result_type(*args)
         if dtype.is_floating_point or dtype.is_complex:
-            raise NotImplementedError(f"\"{kernel}\" not implemented for '{cpp_name(dtype)}'")
+            raise no_kernel(kernel, dtype)
         return False
 
     return check
@@ -165,7 +165,7 @@ _table(
         "gcd gcd_": _of_floats("gcd_cpu"),
         "lcm lcm_": _of_floats("lcm_cpu"),
         "_ctc_loss.Tensor": lambda log_probs, targets, *_: targets.ndim > 2,
-        "ormqr": _anything,
+        "ormqr": lambda *_, **__: True,  # its meta kernel checks next to nothing
         "multilabel_margin_loss_forward": lambda x, target, *_: target.dtype is not torch.int64,
         "_embedding_bag _embedding_bag_forward_only": _weighted_bags,
         "masked_fill.Scalar masked_fill.Tensor masked_fill_.Scalar masked_fill_.Tensor": lambda x, mask, *_: (
@@ -212,7 +212,7 @@ _table(
 def _of_integers(x: Any, kernel: str) -> bool:
     """Raise for a tensor of integers, which ``kernel`` does not take; nothing is wrong with any other."""
     if is_integral(x):
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{cpp_name(x.dtype)}'")
+        raise no_kernel(kernel, x.dtype)
     return False
 
 

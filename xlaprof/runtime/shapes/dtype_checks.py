@@ -9,7 +9,7 @@ import torch
 from xlaprof.runtime.lowering.registry import overloads
 from xlaprof.runtime.trace.ops import Op
 
-from .checks import CHECKS, Check, cpp_name, is_integral
+from .checks import CHECKS, Check, is_integral, no_kernel
 from .meta_functions import SHAPES
 from .rehearse import rehearse
 
@@ -81,7 +81,7 @@ def _unordered(kernel: str) -> Check:
         for value in (*args, *kwargs.values()):
             if _is_complex(value):
                 dtype = value.dtype if isinstance(value, torch.Tensor) else torch.complex64
-                raise NotImplementedError(f"\"{kernel}\" not implemented for '{cpp_name(dtype)}'")
+                raise no_kernel(kernel, dtype)
         return False
 
     return check
