@@ -23,6 +23,7 @@ from xlaprof.analysis.evidence.looping import host_s, in_each_step, visits_per_p
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import HABIT, MANY, MOST, NAMED, WORTH_SAYING
 from xlaprof.analysis.recompiles.extra import EARLY, entry
 from xlaprof.analysis.recompiles.jit_calls import JAX
 from xlaprof.analysis.timeline import host
@@ -34,10 +35,6 @@ from xlaprof.text.quantities import duration, percent, plural, times
 _Key = TypeVar("_Key")
 _Parts = defaultdict[str, float]  # what, or why -> ns
 
-_FAR_MORE, _MANY = 1.5, 10  # times the inputs, and inputs more: parameters have states
-_WORTH_SAYING = 0.01  # of the run: a smaller part of an account is left out of its text
-_LINES = 3  # named
-_ACCIDENTS = 2  # gaps: more may be a habit
 _DYNAMO = (
     "graph_break",
     "recompile",
@@ -114,10 +111,10 @@ class _Bill:
             *sorted(((ns, f"normal: {reason}") for ns, reason in normal), reverse=True),
             (unknown, f"unexplained: {_listed(self.unknown)}"),
         ]
-        said = [(ns, text) for ns, text in parts if ns >= _WORTH_SAYING * whole] or [max(parts)]
+        said = [(ns, text) for ns, text in parts if ns >= WORTH_SAYING * whole] or [max(parts)]
         share = min(1.0, self.total / whole)
         words = "; ".join(f"{_amount(ns, whole)} {text}" for ns, text in said)
-        whole_of_it = len(said) == 1 and said[0][0] >= (1 - _WORTH_SAYING) * self.total
+        whole_of_it = len(said) == 1 and said[0][0] >= (1 - WORTH_SAYING) * self.total
         words = f", {said[0][1]}" if whole_of_it else f": {words}"
         return Account(
             what=self.what,
@@ -363,8 +360,9 @@ def _differs(facts: Facts, record: CompileRecord, change: Change) -> str:
     if change.what == "aliasing":
         return f"for {change.name or change.subject}{line} has become another tensor"
     before = next((one.inputs for one in facts.run.compiles if one.program == change.against), record.inputs)
-    if record.inputs - before >= _MANY and record.inputs >= _FAR_MORE * before:
-        return f"once what the first step made, as an optimizer's state, is kept: {record.inputs - before} more inputs"
+    more = record.inputs - before  # parameters have states
+    if more >= max(MANY, MOST * before):
+        return f"once what the first step made, as an optimizer's state, is kept: {more} more inputs"
     return f"for {change.new} came where {change.old} had been{line}"
 
 
@@ -411,7 +409,7 @@ def _barriers(facts: Facts, findings: Iterable[Finding]) -> str:
     lines = list(dict.fromkeys(map(short, places)))
     if len(sites) < 2 or any(one.kind == "excess_barriers" for one in findings):
         return ""
-    took, which = duration(sum(map(host_s, sites.values())) / facts.step_count), ", ".join(lines[:_LINES])
+    took, which = duration(sum(map(host_s, sites.values())) / facts.step_count), ", ".join(lines[:NAMED])
     return f" {len(sites)} barriers in a step ({which}) take the host {took} of it: normal in a run of this length."
 
 
@@ -433,7 +431,7 @@ def _normal(
         yield _RECORDING, ns * max(tally.recorded, share) / max(1, tally.total)
     if kind == host.OTHER:
         return
-    if tally.gaps <= _ACCIDENTS:
+    if tally.gaps < HABIT:
         yield f"{name}, {times(tally.gaps)}", tally.total
     elif tally.most * 2 > tally.total:
         yield f"{name}, once", tally.most
@@ -454,8 +452,8 @@ def _listed(parts: _Parts) -> str:
     most = sorted(((name, ns) for name, ns in parts.items() if ns > 0), key=lambda part: -part[1])
     if len(most) <= 1:
         return most[0][0] if most else ""
-    least = _WORTH_SAYING * sum(parts.values())
-    large = [part for part in most[:_LINES] if part[1] >= least] or most[:1]
+    least = WORTH_SAYING * sum(parts.values())
+    large = [part for part in most[:NAMED] if part[1] >= least] or most[:1]
     named = [f"{name} ({duration(ns / 1e9)})" for name, ns in large]
     if len(most) > len(named):
         return f"{', '.join(named)} and {len(most) - len(named)} more"

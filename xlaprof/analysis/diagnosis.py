@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import NamedTuple
 
+from xlaprof.analysis.principles import MOST
 from xlaprof.events import Block, Change, Compile, Difference, GraphDiff, Loop, Operation
 
 #: subject of a change where one of several values that were computed alike is used, and now another
@@ -21,7 +22,6 @@ _INPUTS = frozenset({"shape", "dtype", "sharding"})
 _FOLLOWS = _INPUTS | {"inputs", "aliasing"}
 _GRADIENTS = frozenset({"zero_grad", "grad"})
 #: a loop explains a difference if this share of the lines recorded more or less often has the loop's ratio
-_MOSTLY = 0.5
 
 Hyperparameters = list[tuple[str, float]]
 
@@ -183,7 +183,7 @@ def _change(event: Compile, diff: GraphDiff, first: Difference) -> Change:
     if first.block is not None:
         if event.trigger != "read" and first.block.barrier:  # a read mostly runs part of a barrier's graph
             return _barrier(event, diff, first.block)
-        if diff.loop is not None and diff.loop.agreeing >= _MOSTLY * diff.loop.differing:
+        if diff.loop is not None and diff.loop.agreeing >= MOST * diff.loop.differing:
             return _loop(diff, diff.loop, first)
         return _path(event, diff, first, first.block)
     if first.kind in ("inputs", "aliasing"):

@@ -14,11 +14,9 @@ from xlaprof.analysis.diagnosis import cause
 from xlaprof.analysis.fold.tallies import Site
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import HABIT, MANY
 from xlaprof.events import Change, Compile, DynamoLimit, Event, JitCompile, Recompile, Stack, Text
 from xlaprof.text.quantities import duration
-
-_GROWN = 3  # times in a row
-_AGAIN = 10  # graphs of one cause
 
 
 class EarlyWarnings:
@@ -48,7 +46,7 @@ class EarlyWarnings:
         change = cause(event)
         site = self._sites.setdefault(event.stack, Site())
         site.grow(event.ops)
-        if site.grew >= _GROWN and (change is None or change.what == "operation"):
+        if site.grew >= HABIT and (change is None or change.what == "operation"):
             return self._once(
                 ("grows", event.stack),
                 f"the graph that ends at {self._at(event.stack)} has grown {site.grew} times in a row, to "
@@ -61,7 +59,7 @@ class EarlyWarnings:
         key = (change.what, change.role, stack, change.name)
         self._again[key] += 1
         self._spent[key] += event.dur
-        if self._again[key] < _AGAIN:
+        if self._again[key] < MANY:
             return ""
         return self._once(key, self._recompiled(key, change, stack))
 
@@ -74,7 +72,7 @@ class EarlyWarnings:
         guard = event.guards[0] if event.guards else None
         key = ("torch.compile", event.func, event.code, guard.subject if guard is not None else "")
         self._again[key] += 1
-        if self._again[key] < _AGAIN or guard is None:
+        if self._again[key] < MANY or guard is None:
             return ""
         return self._once(
             key,
@@ -88,7 +86,7 @@ class EarlyWarnings:
         change = event.changes[0]
         key = ("jax", event.func, event.code or event.stack, change.kind, change.name)
         self._again[key] += 1
-        if self._again[key] < _AGAIN:
+        if self._again[key] < MANY:
             return ""
         went = f"{change.name} went from {change.old} to {change.new}" if change.name else f"another {change.kind}"
         return self._once(

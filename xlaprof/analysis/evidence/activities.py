@@ -15,13 +15,11 @@ from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names
 from xlaprof.analysis.places import culprit, short
+from xlaprof.analysis.principles import MOST, PART
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.timeline.occasions import rhythm
 from xlaprof.analysis.timeline.rhythm import Rhythm
-
-_MAIN = 0.5  # a line further in is shown only if it takes this share of the activity's time
-_CHARACTERISTIC = 0.2  # drawing data, or a checkpoint, with this share of the time names the activity
 
 _UNSURE = frozenset({host.GLIMPSE, host.CPU})
 
@@ -61,7 +59,7 @@ class Activity:
         if isinstance(main, int):
             return min(main, host.SCOPE)
         for cause in (host.CHECKPOINT, host.DATA):
-            if cause in self.seen and self.seen[cause] >= _CHARACTERISTIC * self.total:
+            if cause in self.seen and self.seen[cause] >= PART * self.total:
                 return cause
         kind = max(self.seen, key=lambda cause: self.seen[cause], default=host.OTHER)
         return host.OTHER if kind in _UNSURE else kind
@@ -137,12 +135,12 @@ def activities(run: Fold) -> Iterator[Activity]:
     yield from by_line.values()
 
 
-def heaviest(names: Names, activity: Activity, share: float = _MAIN) -> Place:
+def heaviest(names: Names, activity: Activity, share: float = MOST) -> Place:
     """The innermost line that takes ``share`` of its time; NOWHERE if it was never sampled."""
     return innermost(names, activity.lines, activity.line, share)
 
 
-def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, share: float = _MAIN) -> Place:
+def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, share: float = MOST) -> Place:
     """The innermost line, from ``line`` inwards, that takes ``share`` of the ns spent at ``stacks``."""
     lines = [(_inward(frames, line), ns) for stack, ns in stacks.items() if (frames := names.frames(stack))]
     whole = sum(ns for _, ns in lines)

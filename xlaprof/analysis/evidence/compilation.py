@@ -8,8 +8,7 @@ from heapq import nlargest
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import CompileStat, ProgramStat
-
-PROGRAMS = 50  # listed one by one
+from xlaprof.analysis.principles import LISTED
 
 
 def smaller(share: float) -> float:
@@ -25,7 +24,7 @@ def smaller(share: float) -> float:
 def compilation(run: Fold) -> CompileStat:
     """The compiles of a settled run. ``saved_s``: of those not from a cache, XLA's part; all where kept."""
     bill = run.compile_bill
-    longest = nlargest(PROGRAMS, run.compiles, key=lambda record: record.dur)
+    longest = nlargest(LISTED, run.compiles, key=lambda record: record.dur)
     return CompileStat(
         count=bill.count,
         total_s=bill.total / 1e9,

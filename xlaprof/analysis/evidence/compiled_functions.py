@@ -16,12 +16,11 @@ from xlaprof.analysis.evidence.guard_failures import sort_out
 from xlaprof.analysis.fold.torch_compile import FunctionTally
 from xlaprof.analysis.model import Charge, CompiledFunctions, Finding, FunctionStat
 from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import LISTED, NAMED
 from xlaprof.events import DynamoCompile, GraphBreak
 from xlaprof.text.quantities import duration, plural
 
 UNACCOUNTED = "unaccounted"
-FUNCTIONS = 50  # listed one by one
-_FAILURES = 3  # named
 _Key = tuple[int, int]  # of a function: stack of its definition, name
 
 
@@ -32,7 +31,7 @@ def compiled_functions(facts: Facts, findings: tuple[Finding, ...]) -> CompiledF
     for here in broken(facts).values():
         for key in here.functions:
             breaks[key] = breaks.get(key, 0) + 1
-    longest = nlargest(FUNCTIONS, functions.items(), key=lambda item: item[1].dur)
+    longest = nlargest(LISTED, functions.items(), key=lambda item: item[1].dur)
     total = sum(one.dur for one in functions.values())
     return CompiledFunctions(
         count=len(functions),
@@ -101,7 +100,7 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterato
 
 
 def _failures(facts: Facts) -> Iterator[str]:
-    for one in facts.run.torch_compile.failed[:_FAILURES]:
+    for one in facts.run.torch_compile.failed[:NAMED]:
         ended = facts.run.end is not None and facts.run.end.error == one.fail
         what = f"{function_name(facts, one.code, one.func)}, called at {short(facts.names.place(one.stack))}"
         yield f"{what} ({one.fail}{', which ended the program' * ended})"

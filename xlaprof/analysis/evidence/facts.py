@@ -12,6 +12,7 @@ import msgspec
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction, StepStats
 from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import DEAR, FELT, MOST, NOTICED, SHOWN, WORTH_SAYING
 from xlaprof.analysis.sums import median
 from xlaprof.analysis.whatif.replay import NOTHING, Cut, WhatIf, together
 
@@ -19,13 +20,7 @@ from . import library_options
 
 _T = TypeVar("_T")
 
-_HIGH = 0.10  # of the time of the steps: a cost that is felt
-LARGE = 0.25  # of the run: what was chosen, and costs more, may have been chosen unawares
-_MEDIUM = 0.02  # a cost that is measured; less is low
 _NOTHING = 1e-6  # share of a cost: less is a rounding error
-_FELT, _FELT_IN_A_STEP = 0.01, 0.05  # of the run, of a step: a library's line that costs less is not worth an option
-_MOST_STEPS = 0.5  # of the steps: what comes in fewer costs nothing per step
-SHOWN = 8  # pieces of evidence, or lines that take part, of one sort
 _PREDICTED = 100  # findings whose gain is predicted by playing the recording again; further ones gain their cost
 
 
@@ -181,13 +176,13 @@ class Facts:
 
     def _severity(self, cost_s: float) -> str:
         share = cost_s / self.total_s if self.total_s > 0 else 0.0
-        return "high" if share >= _HIGH else "medium" if share >= _MEDIUM else "low"
+        return "high" if share >= DEAR else "medium" if share >= NOTICED else "low"
 
     def _is_felt(self, finding: Finding) -> bool:
         """Whether it costs enough for an option of a library to be worth it."""
         step = self.steps[0].median_s if self.steps else 0.0
-        of_the_run = max(finding.cost_s, finding.gain_s) >= _FELT * self.wall_s
-        return of_the_run or finding.cost_per_step_s > _FELT_IN_A_STEP * step
+        of_the_run = max(finding.cost_s, finding.gain_s) >= WORTH_SAYING * self.wall_s
+        return of_the_run or finding.cost_per_step_s > FELT * step
 
     @property
     def wall_s(self) -> float:
@@ -203,7 +198,7 @@ class Facts:
 
     def _each_step(self, in_steps: int, cut: Cut) -> tuple[float, float]:
         """One over the number of steps, 0 for what comes in few of them; and the seconds of compiles in few of them."""
-        least = _MOST_STEPS * self.step_count
+        least = MOST * self.step_count
         once = sum(ns * (1 - kept) for _, ns, kept in cut.compiles) / 1e9 if len(cut.compiles) < least else 0.0
         return (1 / max(1, self.step_count) if in_steps >= least else 0.0), once
 

@@ -19,11 +19,12 @@ from typing import NamedTuple
 from xlaprof.analysis.evidence import guards as texts
 from xlaprof.analysis.evidence.breaks import Broken, Line, broken, function_name
 from xlaprof.analysis.evidence.counted import Known
-from xlaprof.analysis.evidence.facts import LARGE, Facts, listed
+from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.guards import Case, sizes_of_dim
 from xlaprof.analysis.fold.torch_compile import RecompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.names import NOWHERE
+from xlaprof.analysis.principles import HABIT, LARGE
 from xlaprof.events import DynamoLimit, Guard
 from xlaprof.text.quantities import duration, times
 
@@ -33,7 +34,6 @@ LIMIT = f"{_CONFIG}recompile_limit"
 _OF_SIZE = frozenset({"shape", "size bound", "stride"})
 #: kinds of guards on what the line that calls hands over, or is in
 _OF_THE_CALL = frozenset({"mode", "training", "dispatch", "requires_grad", "object", "type"})
-_FEW = 3  # values that are meant, at most
 _APART = frozenset({"0", "1"})  # sizes that torch.compile compiles apart, whatever is dynamic
 
 
@@ -234,7 +234,7 @@ def _are_modes(facts: Facts, recompiles: list[Blamed]) -> bool:
     """Whether a Python value takes few values that come back, as in another mode of PyTorch: they are meant, and each
     has its graph. What takes a large share of the run is told."""
     changes = [(guard.old, guard.new) for _, guard, _ in recompiles]
-    few = len({value for change in changes for value in change}) <= _FEW
+    few = len({value for change in changes for value in change}) <= HABIT
     meant = few and len(set(changes)) < len(changes) and limit_hit(recompiles) is None
     return meant and all(one.kind == "value" for _, one, _ in recompiles) and cost_s(recompiles) < LARGE * facts.wall_s
 

@@ -17,24 +17,20 @@ from typing import NamedTuple
 from xlaprof.analysis.fold.tallies import FEW, CompileRecord, Site
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names
+from xlaprof.analysis.principles import DEAR, HABIT, MANY, NEARLY_ALL
 
 from .facts import Facts
 
 #: times that one line recorded the same operation in one graph: fewer may be layers, not an unrolled loop
-REPEATS = 10
 GROWTHS = 4  # growths of a graph in a row: fewer are variation from step to step
 #: changes that make a recompilation: the graph has other inputs, not more work
 _RECOMPILES = ("inputs", "shape", "outputs", "size")
 _FACTOR = 1.2  # times its first size: less is variation, too
 
 _STEPS = 8  # in one graph: fewer may be gradient accumulation
-_STEPS_WITHOUT = 3  # the same where the program has no barrier at all
 _TURNS = 20  # of a loop inside a step's graph: fewer may be micro-batches, or a few turns that cost little
-_DEAR = 0.1  # of the run: what fewer turns, without a backward pass among them, cost at least to be told
-_WORK = 10  # operations in each turn: fewer are a loop over tensors
 SMALL = 200  # operations in a graph: with more, its barrier costs little beside its work
-_ROWS, _ALIKE = 1024, 0.9  # graphs of a barrier that are looked at; share of its passes that are alike
-_MOST_STEPS = 0.8  # a barrier that is reached in fewer of them is not part of the step
+_ROWS = 1024  # graphs of a barrier that are looked at
 _LAYERS = ("forward", "__call__")  # functions whose loops are over layers, or over a sequence
 
 Head = tuple[str, str, int]
@@ -101,7 +97,7 @@ def visits_per_pass(facts: Facts, stack: int) -> int:
 
 def in_each_step(facts: Facts) -> dict[int, Site]:
     """The barriers that are reached in most steps, by stack; none where steps are not known."""
-    least = _MOST_STEPS * facts.step_count
+    least = NEARLY_ALL * facts.step_count
     visits = {stack: site for stack, site in facts.run.sites.items() if least and site.trigger != "read"}
     return {
         stack: site
@@ -130,7 +126,9 @@ def _row_of(facts: Facts, stack: int) -> Sequence[int]:
     if site.trigger == "read" or site.ops > SMALL * site.executed:
         return ()
     ran = facts.ran_at.get(stack, [])[:_ROWS]
-    turns = next((n for n in range(1, len(ran) // 3 + 1) if sum(map(eq, ran, ran[n:])) >= _ALIKE * (len(ran) - n)), 0)
+    turns = next(
+        (n for n in range(1, len(ran) // 3 + 1) if sum(map(eq, ran, ran[n:])) >= NEARLY_ALL * (len(ran) - n)), 0
+    )
     row = ran[turns : 2 * turns]
     few = all(facts.ops.get(program, FEW + 1) <= FEW for program in row[1:-1])
     if len(set(row[1:-1])) < 2 or not few:
@@ -171,31 +169,31 @@ def unbarred(facts: Facts) -> Unbarred | None:
         return None
     steps = max((tally.worst_unbarred for name, tally in run.steps.items() if name), default=0)
     barriers = sum(site.executed for site in run.sites.values() if site.trigger != "read")
-    if steps >= _STEPS or (steps >= _STEPS_WITHOUT and not barriers):
+    if steps >= _STEPS or (steps >= HABIT and not barriers):
         stack = max(run.sites, key=lambda stack: run.sites[stack].loops, default=0)
         loops = _loops(facts, run.sites[stack], stack, 0) if stack else []
         return Unbarred(stack, loops[-1][0] if loops else NOWHERE, steps, "steps")
     reads = {
         stack: site
         for stack, site in run.sites.items()
-        if site.trigger == "read" and (site.loop_trains or site.loops >= REPEATS)
+        if site.trigger == "read" and (site.loop_trains or site.loops >= MANY)
     }
     # each read may run everything recorded before it: that is a growing_graph
-    growing = any(site.longest_growth[0] >= min(REPEATS, site.loops) - 1 for site in reads.values())
+    growing = any(site.longest_growth[0] >= min(MANY, site.loops) - 1 for site in reads.values())
     if reads and not facts.named_steps and barriers <= 1 and not growing:
-        return _heaviest(facts, reads, REPEATS)
+        return _heaviest(facts, reads, MANY)
     inside = {
         stack: site
         for stack, site in run.sites.items()
-        if site.loop_trains or (site.loop_shared and site.loops >= (_TURNS if site.loop_learns else REPEATS))
+        if site.loop_trains or (site.loop_shared and site.loops >= (_TURNS if site.loop_learns else MANY))
     }
-    found = _heaviest(facts, inside, REPEATS) or _now_and_then(facts, inside)
+    found = _heaviest(facts, inside, MANY) or _now_and_then(facts, inside)
     if found is None or not found.loop.line or found.loop.acting.func.rpartition(".")[2].startswith(_LAYERS):
         return None
     site = run.sites[found.stack]
     if not site.loop_trains and found.turns < _TURNS and (site.loop_learns or not _is_dear(facts, found)):
         return None
-    return found if site.loop_ops * site.loops >= _WORK * found.turns else None
+    return found if site.loop_ops * site.loops >= MANY * found.turns else None
 
 
 def _now_and_then(facts: Facts, sites: dict[int, Site]) -> Unbarred | None:
@@ -206,7 +204,7 @@ def _now_and_then(facts: Facts, sites: dict[int, Site]) -> Unbarred | None:
         around = {head(loop) for loop in facts.names.loops(stack)}
         for loop, turns in facts.names.turns(site.loop, site.turns):
             found = Unbarred(stack, loop, turns, "turns")
-            if head(loop) in around and turns >= _STEPS_WITHOUT and _is_dear(facts, found):
+            if head(loop) in around and turns >= HABIT and _is_dear(facts, found):
                 return found
     return None
 
@@ -214,7 +212,7 @@ def _now_and_then(facts: Facts, sites: dict[int, Site]) -> Unbarred | None:
 def _is_dear(facts: Facts, found: Unbarred) -> bool:
     """Whether its graphs take much of the run to compile beyond those of one turn."""
     compiles = sum(record.dur for record in facts.run.compiles if record.stack == found.stack)
-    return compiles * (1 - 1 / found.turns) >= _DEAR * facts.wall_s * 1e9
+    return compiles * (1 - 1 / found.turns) >= DEAR * facts.wall_s * 1e9
 
 
 def _heaviest(facts: Facts, sites: dict[int, Site], least: int) -> Unbarred | None:

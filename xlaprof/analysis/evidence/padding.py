@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from itertools import accumulate
 
 from xlaprof.analysis.model import Buckets
+from xlaprof.analysis.principles import KEPT, SHOWN
 
 #: sizes and buckets looked at: more sizes are joined with their neighbours first
-_SIZES = 256
-MOST = 8
 
 
 def choices(
-    seen: Mapping[int, int], compile_s: float, unit_s: float, *, compiled: int | None = None, most: int = MOST
+    seen: Mapping[int, int], compile_s: float, unit_s: float, *, compiled: int | None = None, most: int = SHOWN
 ) -> tuple[Buckets, ...]:
     """The best boundaries for 1, 2, 3... buckets, as many as there are sizes or ``most``.
 
@@ -53,7 +52,7 @@ def best(found: tuple[Buckets, ...]) -> Buckets | None:
 
 def _joined(seen: Mapping[int, int]) -> tuple[list[int], list[int]]:
     sizes = sorted(seen)
-    step = -(-len(sizes) // _SIZES) if sizes else 1
+    step = -(-len(sizes) // KEPT) if sizes else 1
     chunks = [sizes[i : i + step] for i in range(0, len(sizes), step)]
     return [chunk[-1] for chunk in chunks], [sum(seen[size] for size in chunk) for chunk in chunks]
 

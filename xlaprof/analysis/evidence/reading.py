@@ -13,6 +13,7 @@ from typing import NamedTuple
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
+from xlaprof.analysis.principles import MANY
 from xlaprof.analysis.statements import parsed
 from xlaprof.analysis.uses import PICKS, Read, Use, read_of
 from xlaprof.vocabulary import STANDARD, Vocabulary, fill
@@ -24,7 +25,6 @@ SCALARS = frozenset({SCALAR, "jax.Array: one number"})
 #: how often to read, where not every so many steps
 ONCE = -1  # after a loop of its own
 LATER = 0  # as seldom as now
-_TURNS = 10  # of a loop that goes on until a value says so: between two looks at it
 
 
 class ReadAdvice(NamedTuple):
@@ -229,7 +229,7 @@ def advise_read(
     value = "loss" if any("loss" in word for word in read.words) else "value"
     advice = way.advice.format(
         often=often.get(every, f"every {every} steps"),
-        every=max(every, _TURNS),
+        every=max(every, MANY),
         end="" if once else ", or at the end",
         value=f"sum of the {value}{'es' if value == 'loss' else 's'}" if once else value,
         name=name,

@@ -21,6 +21,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord, ReadTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import FELT, HABIT, LITTLE, MANY, STOPS_NS, TRIFLE
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.analysis.whatif import replay
@@ -31,21 +32,12 @@ from xlaprof.text.quantities import duration, size_text, times
 from .counted import Key, ReadEvents
 from .dynamic_size_ops import is_sized
 from .facts import Facts
-from .looping import REPEATS, growing, grows, head, innermost, shares_loop
+from .looping import growing, grows, head, innermost, shares_loop
 from .reading import SCALAR
 
-_LEAST = 3  # reads: once or twice is an accident
-_OFTEN = 0.1  # reads per step: rarer ones are a habit only if they are expensive
-_EXPENSIVE = 0.05  # share of the time of the steps
-_SLIGHT = 0.005  # the same, of reads that are not in every step
 _STEPS, _OF = 2, 8  # reads in fewer than 2 of at least 8 steps are one event: a checkpoint halfway
-_NOTHING = (
-    0.001  # share of the time of the steps without compiles: a read that costs less is none, with a measured wait or
-    # between the steps
-)
-_MEASURED_NS = 20_000  # mean wait: shorter ones are too short to be measured
-_AS_LONG = 0.9  # share of the wait from which on the cost is as long
-_EPOCH = 3  # barriers for each read: it lies in the loop around theirs
+# of the steps without compiles: a read with a measured wait, or between the steps, that costs less is none
+_NOTHING = 0.001
 
 
 class Reads:
@@ -156,27 +148,27 @@ class Reads:
     def is_habit(self, facts: Facts) -> bool:
         """Whether they make a finding."""
         tally = self.tally
-        if self.count >= _LEAST and self.barrier and not self._is_rare(facts):
+        if self.count >= HABIT and self.barrier and not self._is_rare(facts):
             return True  # even without a wait: the device stops there
         stalled = self.count * tally.stalled // tally.known if tally.known else self.count
-        if stalled < _LEAST:
+        if stalled < HABIT:
             return False
         cost = self.cost_s
-        measured = tally.wait > _MEASURED_NS * tally.known or self.is_between_steps(facts)
+        measured = tally.wait > STOPS_NS * tally.known or self.is_between_steps(facts)
         if measured and cost < _NOTHING * facts.working_s:
             return False
         if facts.step_count >= _OF and 0 < tally.rhythm.steps < _STEPS and not self._is_beside(facts):
-            return cost >= _EXPENSIVE * facts.total_s
+            return cost >= FELT * facts.total_s
         return not self._is_rare(facts)
 
     def _is_rare(self, facts: Facts) -> bool:
         """Whether they are for the program's log: in one of ten steps or fewer, for little; or in some, for less."""
         own_loop = self.is_between_steps(facts) or self._is_beside(facts)
         steps = self.count if own_loop else self.tally.rhythm.steps or self.count
-        if not own_loop and self.tally.rhythm.every > 1 and self.cost_s < _SLIGHT * facts.total_s:
+        if not own_loop and self.tally.rhythm.every > 1 and self.cost_s < TRIFLE * facts.total_s:
             return True
-        dear = self.cost_s >= _EXPENSIVE * facts.total_s or (self.barrier and _is_dear(facts, self.stacks))
-        return steps <= _OFTEN * facts.step_count and not dear
+        dear = self.cost_s >= FELT * facts.total_s or (self.barrier and _is_dear(facts, self.stacks))
+        return steps <= LITTLE * facts.step_count and not dear
 
     def _is_beside(self, facts: Facts) -> bool:
         """Whether they lie in a loop beside the training's, as a decoder's, with barriers that end its turns."""
@@ -202,7 +194,8 @@ class Reads:
     def how_long(self) -> str:
         """ "20 times, 173 ms waited (8.7 ms each; the device worked for 110 ms of it)"."""
         waited, stopped = self.waited_s, self._stopped_s
-        worked = f"; the device worked for {duration(waited - stopped)} of it" if stopped < _AS_LONG * waited else ""
+        beside = waited - stopped
+        worked = f"; the device worked for {duration(beside)} of it" if beside > LITTLE * waited else ""
         each = duration(waited / max(1, self.tally.count))
         return f"{times(self.count)}, {duration(waited)} waited ({each} each{worked})"
 
@@ -256,7 +249,7 @@ def loop_within_step(facts: Facts, stack: int) -> Place:
 def _is_dear(facts: Facts, stacks: Container[int]) -> bool:
     """Whether the graphs that these reads alone need take much to compile, whatever else has them compiled again."""
     own = (one.dur for one in facts.run.compiles if one.stack in stacks and one.again > 0)
-    return sum(own) >= _EXPENSIVE * facts.total_s * 1e9
+    return sum(own) >= FELT * facts.total_s * 1e9
 
 
 def takes_element(record: CompileRecord) -> bool:
@@ -282,8 +275,8 @@ def is_own_graph(facts: Facts, record: CompileRecord) -> bool:
         return record.nth < max(ceil(tally.count / max(1, tally.rhythm.steps)) for tally in tallies)
     steps = max((site.executed for site in facts.run.sites.values() if site.trigger != "read"), default=0)
     repeated = in_loop(facts, record.stack)
-    if repeated < _LEAST or not record.nth:
-        return repeated >= _LEAST
+    if repeated < HABIT or not record.nth:
+        return repeated >= HABIT
     return record.nth < ceil(repeated / max(1, steps))  # of the first step reads may not have counted
 
 
@@ -325,7 +318,7 @@ def _barrier_after(facts: Facts, stacks: list[int]) -> int:
         elif read and stack in sites and sites[stack].trigger != "read":
             after[stack] += shares_loop(names, read, stack)
             read = 0
-    return next((stack for stack, count in after.most_common(1) if count >= _LEAST), 0)
+    return next((stack for stack, count in after.most_common(1) if count >= HABIT), 0)
 
 
 def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> Literal["in_steps", "looped", "count", ""]:
@@ -354,9 +347,9 @@ def _has_own(facts: Facts, stack: int) -> bool:
 def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
     """Whether these reads end the graph of a loop without a barrier before them."""
     site = facts.run.sites.get(stack)
-    if site is None or site.trigger != "read" or (site.loops < REPEATS and not site.loop_trains):
+    if site is None or site.trigger != "read" or (site.loops < MANY and not site.loop_trains):
         return False
-    if any(other.trigger != "read" and other.executed >= _LEAST for other in facts.run.sites.values()):
+    if any(other.trigger != "read" and other.executed >= HABIT for other in facts.run.sites.values()):
         return False  # barriers end the graphs
     loop = innermost(facts.names, stack)
     if not loop.line:
@@ -367,8 +360,8 @@ def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
 def _working_loops(facts: Facts) -> set[tuple[str, str, int]]:
     """The innermost loops in which something other than a read gives the device work."""
     run = facts.run
-    stacks = [stack for stack, site in run.sites.items() if site.trigger != "read" and site.executed >= _LEAST]
-    stacks += [stack for stack, count in run.given.items() if count >= _LEAST]
+    stacks = [stack for stack, site in run.sites.items() if site.trigger != "read" and site.executed >= HABIT]
+    stacks += [stack for stack, count in run.given.items() if count >= HABIT]
     return {head(innermost(facts.names, stack)) for stack in stacks}
 
 
@@ -377,8 +370,8 @@ def _after_epoch(facts: Facts, stack: int, tally: ReadTally) -> bool:
     return any(
         site.trigger != "read"
         and (
-            (site.executed >= _EPOCH * tally.count and facts.names.is_outside(stack, other))
-            or (site.loop_trains and site.loops >= _EPOCH and facts.names.is_outside(stack, site.loop))
+            (site.executed >= HABIT * tally.count and facts.names.is_outside(stack, other))
+            or (site.loop_trains and site.loops >= HABIT and facts.names.is_outside(stack, site.loop))
         )
         for other, site in facts.run.sites.items()
     )

@@ -14,6 +14,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import unbarred
 from xlaprof.analysis.model import Finding
+from xlaprof.analysis.principles import NOTICED
 from xlaprof.text.quantities import duration
 
 #: Findings weighed against each other. Each takes two replays; further ones are ranked by their own gain, which is
@@ -21,7 +22,6 @@ from xlaprof.text.quantities import duration
 _WEIGHED = 12
 _READ, _OF_VALUES = ("fallback", "transfer"), ("size", "argument")  # kinds that read; changes that a value makes
 _FAR = 3  # times: a gain so far below the cost needs a reason,
-_SAID = 0.02  # if it is this share of the time of the steps
 _ALIKE = 0.1  # gains that differ by this part of the larger are one
 _EXACT = (
     1.05  # times: no prediction is better; a gain so little above the cost is the cost, a larger one needs a reason
@@ -144,7 +144,7 @@ def _with_reason(facts: Facts, finding: Finding) -> Finding:
     """Says why a fix gives back much less, or more, than the finding costs."""
     last = finding.gain_s if finding.gain_last_s is None else finding.gain_last_s
     least, most = sorted((finding.gain_s, last))
-    if most * _FAR < finding.cost_s and finding.cost_s >= _SAID * facts.total_s:
+    if most * _FAR < finding.cost_s and finding.cost_s >= NOTICED * facts.total_s:
         why = "most of that time something else would be waited for"
     elif most > finding.cost_s > 0:
         alone = finding.gain_s > finding.cost_s

@@ -15,6 +15,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding
+from xlaprof.analysis.principles import MOST
 from xlaprof.analysis.whatif import replay
 from xlaprof.text.quantities import duration, plural, times
 
@@ -23,7 +24,7 @@ _VERY_LONG_NS = 300_000_000_000  # a finding without smaller graphs to compare w
 _LARGE = 5_000  # operations: a smaller graph compiles no faster in parts
 _UNROLLED = 4  # repetitions of a line: with so many the graph holds a loop
 _SLOWER = 2.0  # times the usual time for an operation: below it the fixed costs of a compile explain the difference
-_SMALLER, _FEWEST = 0.5, 100  # share of its operations, and operations, of the graphs to compare with
+_FEWEST = 100  # operations of the graphs to compare with
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -43,7 +44,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _usual(records: list[CompileRecord], large: CompileRecord) -> float:
     """ns for an operation in the smaller graphs of the run; 0 where there is none to compare with."""
-    smaller = [one for one in records if _FEWEST <= one.ops <= _SMALLER * large.ops and not one.cached]
+    smaller = [one for one in records if _FEWEST <= one.ops <= MOST * large.ops and not one.cached]
     ops = sum(one.ops for one in smaller)
     return sum(one.dur for one in smaller) / ops if ops else 0.0
 

@@ -12,27 +12,25 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.jit import WaitTally
 from xlaprof.analysis.model import Finding
+from xlaprof.analysis.principles import MANY, NOTICED
 from xlaprof.analysis.timeline.rhythm import in_all
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import DeviceWait
 from xlaprof.text.quantities import duration, times
-
-_LEAST = 10  # steps
-_SHARE = 0.02  # of the run: the device would hardly have been busier
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line."""
     lines: dict[tuple[str, int], list[int]] = {}
     for stack, tally in facts.run.jit.waits.items():
-        if tally.rhythm.steps >= _LEAST and in_all(tally.rhythm.steps, facts.full_steps or facts.outer_steps):
+        if tally.rhythm.steps >= MANY and in_all(tally.rhythm.steps, facts.full_steps or facts.outer_steps):
             place = facts.names.place(stack)
             if place.line:  # else there is nothing to change
                 lines.setdefault((place.file, place.line), []).append(stack)
     for stacks in lines.values():
         cut = replay.reads(stacks)
         gain = facts.what_if.gain_s(cut)
-        if gain >= _SHARE * facts.wall_s:
+        if gain >= NOTICED * facts.wall_s:
             yield _finding(facts, stacks, cut, gain)
 
 

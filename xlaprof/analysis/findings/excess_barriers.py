@@ -17,15 +17,12 @@ from xlaprof.analysis.evidence.looping import SMALL, head, host_s, in_each_step,
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import named
+from xlaprof.analysis.principles import FELT, HABIT, WORTH_SAYING
 from xlaprof.analysis.whatif import barriers, replay
 from xlaprof.events import Barrier, Execute
 from xlaprof.text.quantities import duration, plural, times
 
-_BARRIERS = 3  # in one step: two may end two programs, a generator's and a critic's
-_LEAST = 3  # visits, or steps: fewer are the set-up
 _PER_STEP = 2  # visits in each step of a barrier inside the model
-_DEAR = 0.05  # of the time of the steps without compiles: barriers of large graphs that take less are normal
-_NOTHING = 0.01  # of what they take the host
 _SAID_S = 0.001  # compiling that is shorter is not told
 _OPTIMIZER = frozenset({"optimizer", "state"})  # roles of its operations
 
@@ -52,7 +49,7 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
             continue
         count = site.executed - steps
         cost = host_s(site) * count / site.executed
-        if site.ops > SMALL * site.executed and cost < _DEAR * facts.working_s:
+        if site.ops > SMALL * site.executed and cost < FELT * facts.working_s:
             continue
         between = frozenset((barrier, one) for one in runs if one not in updating)
         if not barriers.without_those(facts.run, between.__contains__).pays(cost):
@@ -109,7 +106,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
     inside = {}
     steps = 0
     for stack, site in facts.run.sites.items():
-        if site.trigger == "read" or site.executed < _LEAST:
+        if site.trigger == "read" or site.executed < HABIT:
             continue
         if ".forward" in f".{names.place(stack).func}" or visits_per_pass(facts, stack) >= _PER_STEP:
             inside[stack] = site
@@ -208,10 +205,10 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
     """Several barriers in a step, of several lines or of one that is called again. The place is the one that cuts off
     least."""
     steps = facts.step_count
-    if steps < _LEAST:
+    if steps < HABIT:
         return
     sites = in_each_step(facts)
-    if len(sites) < _BARRIERS:
+    if len(sites) < HABIT:
         return
     lines = sorted({facts.names.place(stack).line for stack in sites})
     visits = sum(site.executed for site in sites.values())
@@ -221,9 +218,9 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
     excess = [stack for stack, site in sites.items() if site is not largest]
     cost = sum(host_s(sites[stack]) for stack in excess)
     goes = [_cut(sites[stack], stack, host_s(sites[stack])) for stack in excess]
-    if ops > SMALL * visits and (len(lines) < _BARRIERS or cost < _DEAR * facts.working_s):
+    if ops > SMALL * visits and (len(lines) < HABIT or cost < FELT * facts.working_s):
         return
-    if ops > SMALL * visits and facts.what_if.gain_s(replay.together(goes)) < _NOTHING * cost:
+    if ops > SMALL * visits and facts.what_if.gain_s(replay.together(goes)) < WORTH_SAYING * cost:
         return  # the device had work meanwhile
     if not barriers.without(facts.run, excess).pays(cost):
         return

@@ -22,13 +22,12 @@ from xlaprof.analysis.evidence.reads import Reads, by_line
 from xlaprof.analysis.fold.tallies import CompileRecord, FallbackTally
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import named
+from xlaprof.analysis.principles import FELT
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import Fallback
 from xlaprof.text.quantities import duration, plural, size_text, times
 
 from .transfer import how_often, rhythm_of
-
-_SET_UP = 0.05  # of the time of the steps: fallbacks outside of named steps are the set-up's unless they cost more
 
 _EIGEN = (
     "Use torch.linalg.eigh if the matrix is symmetric, or matrix powers if the largest eigenvalue is enough; where it "
@@ -92,7 +91,7 @@ def _on_the_cpu(facts: Facts) -> Iterator[Finding]:
             continue  # a read
         if tally.count < 2 and not tally.in_steps:
             continue
-        if facts.named_steps and not tally.in_steps and tally.dur / 1e9 < _SET_UP * facts.total_s:
+        if facts.named_steps and not tally.in_steps and tally.dur / 1e9 < FELT * facts.total_s:
             continue
         yield _finding(facts, place, name, tally, keys)
 

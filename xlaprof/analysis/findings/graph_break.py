@@ -36,6 +36,7 @@ from xlaprof.analysis.evidence.guards import needed_for
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.torch_compile import BehindTally, CallTally
 from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.principles import NAMED
 from xlaprof.events import DynamoCompile, GraphBreak
 from xlaprof.text.quantities import duration, plural, times
 
@@ -43,7 +44,6 @@ _OUTSIDE = (
     "Move what this line does out of the compiled function, before or after the call, or write it with tensor "
     "operations only."
 )
-_NAMED = 3  # functions
 #: advice that makes a tensor of a number, which is drawn
 _BY_VALUE, _DRAWN = re.compile(r"Draw the number"), "random"
 
@@ -177,8 +177,8 @@ def _cut(facts: Facts, here: Broken) -> Iterator[str]:
 
 def _names(facts: Facts, functions: set[tuple[int, int]]) -> str:
     names = [function_name(facts, *one) or "the function" for one in sorted(functions)]
-    if len(names) > _NAMED:
-        return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
+    if len(names) > NAMED:
+        return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 

@@ -14,13 +14,12 @@ from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
+from xlaprof.analysis.principles import NEARLY_ALL
 from xlaprof.analysis.recompiles.extra import groups
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent, Barrier, Compile
 from xlaprof.text.quantities import duration, plural, times
-
-_MOST = 0.8  # share of the compiles: the graph grows at a line that recorded more in so many of them
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -134,7 +133,7 @@ def _line_that_grows(facts: Facts, again: list[CompileRecord]) -> Place:
     more = [record.change for record in again if record.change is not None and record.change.added]
     lines = Counter(facts.names.place(change.stack) for change in more if change.what == "operation")
     line, count = lines.most_common(1)[0] if lines else (NOWHERE, 0)
-    return line if count >= GROWTHS and count >= _MOST * len(again) else NOWHERE
+    return line if count >= GROWTHS and count >= NEARLY_ALL * len(again) else NOWHERE
 
 
 class Growths(msgspec.Struct, frozen=True):

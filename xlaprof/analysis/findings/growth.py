@@ -22,6 +22,7 @@ from xlaprof.analysis.fold.tallies import Reading
 from xlaprof.analysis.fold.totals import INFERRED
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
+from xlaprof.analysis.principles import NAMED
 from xlaprof.events import AnyEvent, Kept, Live
 from xlaprof.text.quantities import duration, plural, size_text
 
@@ -32,7 +33,6 @@ _SLOWER = 1.3  # times the first steps: below that a machine that heats up is as
 _LARGER, _BYTES = 1.25, 1 << 20  # times the first reading, and bytes more: less is how an allocator rounds
 _MORE, _EACH_STEP = 1.5, 2.5  # the same in tensors; and tensors per step: the results of one are fewer
 _NUMBER = 32  # bytes of each, at least: a log of numbers, or of a few together, has less
-_LINES = 3  # that made them: a result with all that its gradient needs
 _APPENDS = r"(?P<before>.+\.append\()(?P<name>[\w.()]+)\)"
 
 
@@ -62,7 +62,7 @@ def _alive(facts: Facts) -> Finding | None:
     kept = facts.run.kept
     puts = [facts.names.place(stack) for stack in kept.puts] if kept is not None else []
     place = made if made in puts or not puts else puts[0]
-    history = kept.history if kept is not None else len({line for line, _ in held}) >= _LINES
+    history = kept.history if kept is not None else len({line for line, _ in held}) >= NAMED
     many = plural(first.tensors, "tensor")
     numbers = f"from {many} ({size_text(first.bytes)}) to {last.tensors:,} ({size_text(last.bytes)})"
     return facts.finding(

@@ -30,6 +30,7 @@ from xlaprof.analysis.fold.tallies import PauseTally
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import culprit, short, span
+from xlaprof.analysis.principles import FELT, GLANCE_NS, HABIT, LARGE, LOOKED_NS, MOST, NEARLY_ALL, PART, WORTH_SAYING
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.host import Segment
 from xlaprof.analysis.timeline.idle import Cause, IdleBlame, Seen
@@ -38,24 +39,9 @@ from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent, DataWait
 from xlaprof.text.quantities import duration, percent, plural
 
-_SHARE = 0.05  # of the window without compiles: a fix that gives back less is not worth the reader's time
-_WORTH_NS = 20_000_000  # in all: less is the noise of any short run
-_OF_THE_RUN = 0.01  # the same, of the whole run
-_OF_RUNNING = 0.25  # of the time without compiling that waits for data, where there is no device
-_LEAST = 3  # times: once or twice is an accident
-_LONG_NS = 20_000_000  # mean length from which a gap counts though it comes irregularly
+_WORTH_NS = 20_000_000  # in all, or each where they come irregularly: less is the noise of any short run
 _UNCONFIRMED_NS = 5_000_000  # mean length needed where no steps are known
-_MOST_STEPS = 0.5  # of the steps from the first time to the last: then it is a habit
-_SOME_STEPS = 0.2  # the same of the interpreter's lock, which is free in many a step by luck
-_SAMPLED_NS = 10_000_000  # the idle sampler looks into gaps this long; of those it must have seen
-_TWO_LOOKS_NS = 8_000_000  # into shorter gaps it looks once
-_LOOKS_NS = 500_000_000  # of looks, ten a second: fewer than five are chance
-_MOST_LOOKS = 1 / 3  # of them at one line
-_SEEN = 0.3  # this share outside of recording
-_STANDS_OUT = 0.5  # of the time in which the host recorded: a busy machine stretches that as it does the gaps
-_CLEARLY = 0.75  # of a scope's time: a line inside the scope is shown only if it takes that much
-_WORTH_SAYING = 0.2  # share of a finding's time from which on a second reason is named
-_OTHERS = 0.1  # the same for the wait for processors that other programs use
+_SEEN = 0.3  # share of the looks at what takes the time: at fewer it is one thing among many
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -74,23 +60,23 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     total = sum(tally.habit_total - min(tally.recorded, tally.habit_total) for tally in own)
     total -= min(total, _inside_statements(facts, activity))
     whole = activity.total if activity.kind == host.DATA else total  # measured beside a compile, too
-    if whole < _SHARE * window or whole < _WORTH_NS:
+    if whole < FELT * window or whole < _WORTH_NS:
         return False
     if _recorded_instead(facts, activity, total):
         return False
-    if activity.guessed and total < _STANDS_OUT * _unexplained(facts, activity):
+    if activity.guessed and total < MOST * _unexplained(facts, activity):
         return False
     rhythm = activity.rhythm
     times = max([rhythm.steps, *(tally.habit.count for tally in own)])
-    if times < _LEAST or max(tally.habit_most for tally in own) * 2 > total:
+    if times < HABIT or max(tally.habit_most for tally in own) * 2 > total:
         return False
     mean = total / times
-    mostly = rhythm.steps >= _MOST_STEPS * (rhythm.last - rhythm.first + 1) and rhythm.steps >= _LEAST
+    mostly = rhythm.steps >= MOST * (rhythm.last - rhythm.first + 1) and rhythm.steps >= HABIT
     if not rhythm.steps:  # no steps are known
         return mean >= _UNCONFIRMED_NS
-    if activity.kind == host.GIL and rhythm.steps >= _SOME_STEPS * (rhythm.last - rhythm.first + 1):
+    if activity.kind == host.GIL and rhythm.steps >= PART * (rhythm.last - rhythm.first + 1):
         return True
-    return mean >= _LONG_NS or mostly or rhythm.every > 0
+    return mean >= _WORTH_NS or mostly or rhythm.every > 0
 
 
 def _has_line_between(facts: Facts, hole: tuple[int, int]) -> bool:
@@ -124,9 +110,9 @@ def _recorded_instead(facts: Facts, activity: Activity, total: float) -> bool:
         return False
     recorded = recording(facts.run)
     seen = sum(ns for stack, ns in activity.lines.items() if facts.names.place(stack) not in recorded)
-    if facts.run.samples and total >= _SAMPLED_NS * activity.gaps:
+    if facts.run.samples and total >= GLANCE_NS * activity.gaps:
         return seen < _SEEN * total
-    if total < _SAMPLED_NS * activity.gaps and any(tally.recorded for tally in activity.own_tallies):
+    if total < GLANCE_NS * activity.gaps and any(tally.recorded for tally in activity.own_tallies):
         hollow = sum(ns for hole, ns in activity.holes().items() if _has_line_between(facts, hole))
         return max(seen, hollow) < _SEEN * total
     return False
@@ -175,7 +161,7 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
     run = facts.run
     drawn: dict[Place, dict[int, PauseTally]] = {}
     for (stack, cause), waits in run.pauses.items():
-        if cause == host.DATA and waits.count >= _LEAST:
+        if cause == host.DATA and waits.count >= HABIT:
             loop = facts.names.place(stack)
             made = (facts.names.place(one.made) for one in run.batches if one.stack == stack and one.made)
             drawn.setdefault(next(made, loop), {})[stack] = waits
@@ -185,7 +171,7 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
     for place, loops in drawn.items():
         total, count = (sum(getattr(one, of) for one in loops.values()) for of in ("total", "count"))
         longest = max(one.most for one in loops.values())  # it may be the first, for which workers start
-        if total - longest < max(_OF_RUNNING * running, _OF_THE_RUN * facts.wall_s * 1e9):
+        if total - longest < max(LARGE * running, WORTH_SAYING * facts.wall_s * 1e9):
             continue
         places = list(map(facts.names.place, loops))
         keys = frozenset((stack, run.main_thread) for stack in loops)
@@ -236,7 +222,7 @@ def _evidence(facts: Facts, activity: Activity) -> Iterator[str]:
     if len(at) > 1:
         yield "seen at " + ", ".join(f"{line} ({percent(ns / whole)})" for line, ns in at.most_common(3))
     waited = activity.seen[host.CPU]
-    if waited >= _OTHERS * activity.total:
+    if waited >= PART * activity.total:
         yield f"for {percent(waited / activity.total)} of it other programs had the processors"
 
 
@@ -307,7 +293,7 @@ def _seen_once_a_gap(activity: Activity) -> bool:
 
     The line that it saw then is where the thread had got to, not where the time went: the call is known, no more.
     """
-    return all(tally.most < _TWO_LOOKS_NS for cause, tally in activity.causes.items() if isinstance(cause, Seen))
+    return all(tally.most < GLANCE_NS for cause, tally in activity.causes.items() if isinstance(cause, Seen))
 
 
 def _looked_at(facts: Facts, call: Place) -> Place:
@@ -317,7 +303,7 @@ def _looked_at(facts: Facts, call: Place) -> Place:
         if any((frame.file, frame.line) == (call.file, call.line) for frame in facts.names.frames(stack)[1:]):
             at[facts.names.place(stack)] += ns
     place, ns = next(iter(at.most_common(1)), (NOWHERE, 0))
-    return place if at.total() >= _LOOKS_NS and ns >= _MOST_LOOKS * at.total() else NOWHERE
+    return place if at.total() >= LOOKED_NS and ns >= _SEEN * at.total() else NOWHERE
 
 
 def _explain_thread(facts: Facts, activity: Activity, held: dict[int, int]) -> tuple[str, str, Place, str]:
@@ -334,7 +320,7 @@ def _explain_thread(facts: Facts, activity: Activity, held: dict[int, int]) -> t
     else:
         place = facts.names.place(max(waits, key=waits.__getitem__))
         what = f"waits at {short(place)} ({place.acting.code}) for thread '{holder}', which runs{at}"
-        what += ", and for the interpreter's lock, which that has" if lock >= _WORTH_SAYING * activity.total else ""
+        what += ", and for the interpreter's lock, which that has" if lock >= PART * activity.total else ""
     advice = "Do that thread's work in a process of its own, or with functions that release the lock while they work."
     return what, advice, where if where.line else heaviest(facts.names, activity), "interpreter lock"
 
@@ -365,7 +351,7 @@ def _explain_scope(facts: Facts, activity: Activity) -> tuple[str, str, Place, s
     name = facts.names.text(main - host.SCOPE)
     scope = facts.run.scopes.get(main - host.SCOPE)
     around = facts.names.frames(scope.stack) if scope is not None else ()
-    place = heaviest(facts.names, activity, _CLEARLY)
+    place = heaviest(facts.names, activity, NEARLY_ALL)
     if around and (not place.line or place in around):
         place = around[0]
     if not place.line and activity.holes():

@@ -14,12 +14,11 @@ from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import FELT, LOOKED_NS
 from xlaprof.events import OutsideOperations
 from xlaprof.text.quantities import duration, plural
 
 _MANY = 200  # operations of a function: fewer are set-up
-_SHARE, _WORTH_NS = 0.05, 300_000_000  # of the run, and in all: what is worth a jitted function
-_LEAST_LOOKS_NS = 500_000_000  # of looks, ten a second: fewer than five are chance
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -41,7 +40,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         lines = {(place.file, place.line) for place in map(facts.names.place, stacks)}
         ns = sum(looks[line] for line in lines)
         many = sum(outside[stack].count for stack in stacks) >= _MANY
-        if many and ns >= max(_WORTH_NS, _LEAST_LOOKS_NS, _SHARE * facts.wall_s * 1e9):
+        if many and ns >= max(LOOKED_NS, FELT * facts.wall_s * 1e9):
             yield _finding(facts, sorted(stacks, key=lambda stack: -outside[stack].count), ns)
 
 

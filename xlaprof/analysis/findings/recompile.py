@@ -15,6 +15,7 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reads import decider
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
+from xlaprof.analysis.principles import HABIT, TRIFLE
 from xlaprof.analysis.recompiles import growth, jit_calls
 from xlaprof.analysis.recompiles.advice import advise
 from xlaprof.analysis.recompiles.along import passes
@@ -31,8 +32,6 @@ _ACCUMULATED = frozenset({"grad", "optimizer"})
 #: sorts of changes that the code makes, not what it is given; and roles of those that who calls it chooses
 _WRITTEN = frozenset({"operation", "outputs", "inputs", "aliasing", "size"})
 _CHOSEN = frozenset({"mode", "autocast", "loop"})
-_TRIFLE = 0.005  # of the run: a graph that is compiled again once, and costs less
-_SOME = 3  # runs from which on there is a rhythm
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -64,7 +63,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
         cut=replay.together(replay.compiles([record], 1 - share) for record, share in _avoidable(facts, group)),
         of_the_line=(group.sort in _WRITTEN and change.role not in _CHOSEN) or computed,
         # where a library computes one number that is special once, others of its are equal to it then
-        trifle=count == 1 and (group.cost_s < _TRIFLE * facts.wall_s or (computed and bool(group.place.library))),
+        trifle=count == 1 and (group.cost_s < TRIFLE * facts.wall_s or (computed and bool(group.place.library))),
         cause=explanation(facts, group, rhythm),
         advice=advice.text,
         change=FromTo(what=change.what, old=change.old, new=change.new),
@@ -117,7 +116,7 @@ def _rhythm(facts: Facts, group: Group) -> str:
         return ""
     record, rhythms = group.extras[0].record, facts.run.program_rhythms
     rhythm, other = rhythms.get(record.program), rhythms.get(group.first.against)
-    if rhythm is None or rhythm.steps < _SOME:
+    if rhythm is None or rhythm.steps < HABIT:
         return ""
     if other is not None and not group.extras[0].back:
         return f"from step {record.step} on" if record.step > 0 else ""

@@ -9,6 +9,7 @@ from xlaprof.analysis.evidence import library_options, padding
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Buckets, Place
 from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import SHOWN
 from xlaprof.analysis.recompiles import along, arguments, growth
 from xlaprof.analysis.recompiles.design import are_chosen
 from xlaprof.analysis.recompiles.explanation import plain_advice
@@ -27,7 +28,6 @@ from xlaprof.analysis.whatif import barriers
 from xlaprof.text.quantities import percent, plural
 from xlaprof.vocabulary import Vocabulary, fill
 
-_LISTED = 6  # boundaries named in a sentence
 _EDGES = (
     " It looks like the edges of a graph: keep all of them, and give those that are left out the weight 0; or pad with "
     "edges of weight 0, or loops of a node that is left out."
@@ -213,7 +213,7 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     if distinct <= 2:
         text = f"Pad dimension {axis} to {max(sizes)} in every step.{_POSITIONS * positions}{_EDGES * of_graph}"
         return Advice(text, _pad(words, padded, (max(sizes),)) + weight, found)
-    edges = ", ".join(map(str, best.edges[-_LISTED:]))
+    edges = ", ".join(map(str, best.edges[-SHOWN:]))
     saved = f"{plural(parts * best.compiles, 'compile')} instead of {compiled}"
     if parts * best.compiles >= compiled:  # padding would cost more than it saves, up to here
         edges, saved = str(max(sizes)), "one graph for all sizes, which pays as soon as more of them come"

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Place
+from xlaprof.analysis.principles import NAMED
 from xlaprof.analysis.recompiles.arguments import is_length
 from xlaprof.analysis.recompiles.group import Group
 from xlaprof.analysis.recompiles.shapes import axes, dims
 from xlaprof.analysis.recompiles.wording import quoted
 from xlaprof.events import Change
 
-_LISTED = 3  # lines of one kind
 #: the head of a loop whose passes a padded tensor decides: it runs over it, or over its length
 _OVER_A_TENSOR = r"(async )?for .+ in ((?!range\()|.*(\.shape|\.size\(|len\())"
 #: operations that padding changes, and what keeps it out of their results
@@ -34,8 +34,8 @@ def needs(facts: Facts, group: Group) -> Iterator[str]:
     """Sentences on what else is due where the sizes of a group are padded."""
     loops = [place for place in passes(facts, group) if not re.match(_OVER_A_TENSOR, place.acting.code)]
     driven = {facts.names.place(one.stack): one for one in _numbers(facts, group) if is_length(one.subject)}
-    others = [f"the loop at {quoted(place)}" for place in loops[:_LISTED]]
-    others += [f"the {one.subject} at {quoted(place)}" for place, one in list(driven.items())[:_LISTED]]
+    others = [f"the loop at {quoted(place)}" for place in loops[:NAMED]]
+    others += [f"the {one.subject} at {quoted(place)}" for place, one in list(driven.items())[:NAMED]]
     if others:
         yield (
             f"That alone is not enough where {' and '.join(others)} does not follow from the padded tensor's shape: "
@@ -46,7 +46,7 @@ def needs(facts: Facts, group: Group) -> Iterator[str]:
     for how, what in _kept_out(facts, group):
         kept.setdefault(how, {})[what] = None
     if kept:
-        ways = (f"{how} {' and '.join(list(what)[:_LISTED])}" for how, what in kept.items())
+        ways = (f"{how} {' and '.join(list(what)[:NAMED])}" for how, what in kept.items())
         yield f"The padding must not count: {'; '.join(ways)}."
 
 

@@ -9,6 +9,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.reading import ELEMENTS, SCALAR
 from xlaprof.analysis.evidence.reads import takes_element
 from xlaprof.analysis.model import Place
+from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.recompiles.group import Group, same_number, versions, window_of
 from xlaprof.analysis.recompiles.wording import expression, index_of, quoted, roll_of, slice_of
 from xlaprof.text.quantities import plural
@@ -82,7 +83,6 @@ _FEW = (
     "one element"
 )
 _MANY = ", or give the operation a tensor of one element in its place, where it takes one"
-_FEW_VALUES = 4  # more are not computed all in every step
 _CROP = (
     "Let the slice have one length: crop before the tensor is brought to the device, where sizes cost no graphs, and "
     "bring it to one size there; or mask what lies outside."
@@ -116,7 +116,7 @@ def advise(facts: Facts, group: Group) -> tuple[str, str]:
         remedy = (one.made + use).format(arrays=arrays, position=position, **of._asdict())
     if change.subject.startswith("exponent of") and (exponent := expression(code, change)):
         remedy = f"exponent = {facts.words.arrays}.tensor([{exponent}]).to(device)  # in place of {exponent}"
-    few = _FEW if len(versions(group)) <= _FEW_VALUES else _MANY
+    few = _FEW if len(versions(group)) <= HABIT else _MANY
     return _with_others(facts, group, one.advice.format(verb=verb, most=most, few=few)), remedy
 
 

@@ -10,18 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd
 
-from xlaprof.analysis.evidence.facts import LARGE, Facts
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.principles import DEAR, HABIT, LARGE, MANY
 from xlaprof.analysis.recompiles.group import Group, versions
 from xlaprof.analysis.recompiles.shapes import dims
 from xlaprof.analysis.timeline.rhythm import Rhythm
 
-DEAR = 0.1  # of the run: what costs less is normal, if it has a reason
 _LONG_S = 5.0  # what was chosen, and costs more, is told where it is a large share of the run, too
 CONDITIONS = ("if ", "elif ")
-_WARM = 3  # runs of a size that warms up, at most
-_LONG = 10  # runs of a size that stays for a stage of the training, at least, for each of the sizes
 _ROUND = 8  # what sizes that were chosen are multiples of; or they are no larger than so many times what they are
-_TURNS = 3  # interruptions from which on turns are regular
 _MOST = 0.7  # of the interruptions that are equally long
 
 
@@ -59,7 +56,7 @@ def are_chosen(shapes: Iterable[str]) -> bool:
 def _is_kept(own: list[Rhythm], sizes: int) -> bool:
     """Whether one of so many sizes came back often and ran twice as often, or ran for long."""
     returns, steps = sum(rhythm.returns for rhythm in own), sum(rhythm.steps for rhythm in own)
-    return steps >= _LONG * sizes or (returns >= sizes and steps >= 2 * sizes)
+    return steps >= MANY * sizes or (returns >= sizes and steps >= 2 * sizes)
 
 
 def _is_larger_since(facts: Facts, group: Group) -> bool:
@@ -70,7 +67,7 @@ def _is_larger_since(facts: Facts, group: Group) -> bool:
         return False
     since, run = max(extra.record.t for extra in group.extras), facts.run
     return all(
-        0 < run.program_runs.get(one, 0) <= _WARM and run.programs.get(one, 0) <= since
+        0 < run.program_runs.get(one, 0) <= HABIT and run.programs.get(one, 0) <= since
         for one in programs[str(sizes[0])]
     )
 
@@ -93,14 +90,14 @@ def _rhythms(facts: Facts, programs: Iterable[int]) -> list[Rhythm]:
 
 def _is_regular(rhythm: Rhythm) -> bool:
     away = [count for gap, count in rhythm.gaps.items() if gap != 1]
-    return sum(away) >= _TURNS and max(away) >= _MOST * sum(away)
+    return sum(away) >= HABIT and max(away) >= _MOST * sum(away)
 
 
 def _is_regular_work(facts: Facts, group: Group) -> bool:
     """Whether the program does more, or other, work in each so-manieth step of a long run, at no large price."""
     change, extra = group.first, group.extras[0]
     sides = [_rhythms(facts, [program]) for program in (extra.record.program, change.against)]
-    long = all(side and side[0].steps >= 2 * _LONG for side in sides)
+    long = all(side and side[0].steps >= 2 * MANY for side in sides)
     regular = len(group.extras) == 1 and not change.role and long and _is_regular(sides[0][0])
     return regular and group.cost_s < max(LARGE * facts.wall_s, _LONG_S)
 
@@ -120,7 +117,7 @@ def _is_stage(facts: Facts, group: Group) -> bool:
         return False
     rhythms = facts.run.program_rhythms
     later = {extra.record.program for extra in group.extras} - earlier
-    return all(sum(rhythms[one].steps for one in side if one in rhythms) >= 2 * _LONG for side in (earlier, later))
+    return all(sum(rhythms[one].steps for one in side if one in rhythms) >= 2 * MANY for side in (earlier, later))
 
 
 def _is_last_batch(turns: dict[str, list[Rhythm]]) -> bool:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.recompiles.group import Group, grows, special_number, window_of
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.varying import last_batch, made_by, varying
@@ -23,7 +24,6 @@ class _Text(NamedTuple):
     remedy: str = ""
 
 
-_IN_A_ROW = 3  # changes from which on a loop grows
 _MODE = (
     "Call model.train() after the evaluation and model.eval() before it, each before the next step is recorded, and "
     "give the evaluation a barrier of its own."
@@ -176,7 +176,7 @@ def _grows(group: Group) -> bool:
     """Whether a loop had one pass more at each change, several times in a row."""
     went = [(extra.change.old.partition(" ")[0], extra.change.new.partition(" ")[0]) for extra in group.extras]
     passes = [(int(old), int(new)) for old, new in went if old.isdecimal() and new.isdecimal()]
-    return len(passes) >= _IN_A_ROW and all(new == old + 1 == passes[0][1] + i for i, (old, new) in enumerate(passes))
+    return len(passes) >= HABIT and all(new == old + 1 == passes[0][1] + i for i, (old, new) in enumerate(passes))
 
 
 def _bounds(group: Group) -> str:

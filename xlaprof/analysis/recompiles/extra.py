@@ -27,7 +27,8 @@ from xlaprof.analysis.evidence.looping import growing, innermost, unbarred, visi
 from xlaprof.analysis.evidence.reads import in_loop, is_own_graph
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.recompiles.design import CONDITIONS, DEAR, by_design
+from xlaprof.analysis.principles import DEAR, HABIT, MOST
+from xlaprof.analysis.recompiles.design import CONDITIONS, by_design
 from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, of_batch, sizes, special_number
 from xlaprof.analysis.recompiles.shapes import dims
 from xlaprof.analysis.recompiles.variants import causes, comes_back
@@ -35,8 +36,6 @@ from xlaprof.analysis.recompiles.varying import made_by
 from xlaprof.events import Change
 
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
-_HABIT = 3  # reads in the loop, or graphs of one read outside it: fewer are an accident
-_BESIDE = 0.5  # of the operations that came, or went: more of the other are another path
 _WARMED = 8  # graphs that a barrier makes in advance, at most
 LOOPS = ("for ", "async for ")  # a barrier at the head of one is a loader's
 _SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
@@ -216,10 +215,10 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
         repeated, own = in_loop(facts, record.stack), is_own_graph(facts, record)
         if sized:
             return None  # reported with the selection, without which there is no such graph
-        few = facts.run.sites[record.stack].compiles <= _HABIT
-        if repeated < _HABIT and (few or record.t < _loop_begins(facts)):
+        few = facts.run.sites[record.stack].compiles <= HABIT
+        if repeated < HABIT and (few or record.t < _loop_begins(facts)):
             return None  # results read at the end; a model that is copied to the host before the first step
-        if own and repeated >= _HABIT:
+        if own and repeated >= HABIT:
             return None  # the read's finding has the cost of its own graph
         if any(place == record.stack for place, _ in facts.run.fallbacks):
             return None  # the fallback's finding has the cost of the graphs of its inputs
@@ -281,7 +280,7 @@ def _ages(facts: Facts) -> dict[int, int]:
 def _loop_begins(facts: Facts) -> int:
     """The moment at which a barrier of the loop first compiled a graph; 0 where no loop is known."""
     sites = facts.run.sites
-    loop = (r.t for r in facts.run.compiles if r.trigger != "read" and sites[r.stack].executed >= _HABIT)
+    loop = (r.t for r in facts.run.compiles if r.trigger != "read" and sites[r.stack].executed >= HABIT)
     return min(loop, default=0)
 
 
@@ -310,7 +309,7 @@ def entry(facts: Facts, record: CompileRecord, change: Change) -> int:
     """
     few, many = sorted((change.added, change.removed))
     size = max((part.size for part in record.parts if part.change == change), default=0)
-    if size > _BESIDE * many and few > _BESIDE * many:
+    if size > MOST * many and few > MOST * many:
         return 0
     if facts.names.place(change.condition).acting.code.startswith(CONDITIONS):
         return 0

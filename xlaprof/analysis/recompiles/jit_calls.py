@@ -11,15 +11,13 @@ from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.fold.jit import JitRecord, JitTally
 from xlaprof.analysis.model import Charge, CompiledFunctions, Finding, FromTo, FunctionStat, Moment
 from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import HABIT, LISTED, TRIFLE
 from xlaprof.analysis.recompiles.design import are_chosen
 from xlaprof.events import ArgumentChange
 from xlaprof.text.quantities import duration, percent, plural, times
 
 #: :attr:`Finding.operation` of these findings
 JAX = "jax.jit"
-_FUNCTIONS = 50  # listed one by one
-_MODES = 3  # values of a static argument that are modes, where they are no numbers
-_TRIFLE = 0.005  # of the run: what costs less, and came once, is set aside
 _NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
 
 
@@ -62,7 +60,7 @@ def _by_design(group: list[JitRecord]) -> bool:
     changes = [record.event.changes[0] for record in group]
     if changes[0].kind == "static":
         values = {value for change in changes for value in (change.old, change.new)}
-        return len(values) <= _MODES and not any(map(_NUMBER.fullmatch, values))
+        return len(values) <= HABIT and not any(map(_NUMBER.fullmatch, values))
     if changes[0].kind != "shape" or not group[0].event.code or _last_batch(changes):
         return False
     sizes = {size for change in changes for size in _sizes_of(change)}
@@ -194,7 +192,7 @@ def _finding(facts: Facts, group: list[JitRecord]) -> Finding:
         count=len(group),
         counted=Known(tuple(Moment(one.event.t, one.event.dur, detail=_went(one)) for one in group)),
         cost_s=cost,
-        trifle=len(group) == 1 and cost < _TRIFLE * facts.wall_s,
+        trifle=len(group) == 1 and cost < TRIFLE * facts.wall_s,
         cause=f"{_filled(text.cause, fields)}: {what}, {duration(cost)} in all.",
         advice=_filled(advice, fields),
         change=FromTo(change.kind, change.old, change.new),
@@ -254,7 +252,7 @@ def _values(changes: list[ArgumentChange]) -> list[tuple[str, int]]:
 def jitted_functions(facts: Facts, findings: tuple[Finding, ...]) -> CompiledFunctions:
     """The section on JAX of a settled run; ``findings``: all of the run."""
     functions = facts.run.jit.functions
-    longest = sorted(functions.items(), key=lambda item: -item[1].dur)[:_FUNCTIONS]
+    longest = sorted(functions.items(), key=lambda item: -item[1].dur)[:LISTED]
     total = sum(one.dur for one in functions.values())
     return CompiledFunctions(
         count=len(functions),

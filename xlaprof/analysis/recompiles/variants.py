@@ -16,9 +16,8 @@ import msgspec
 
 from xlaprof.analysis.diagnosis import Key, Part, Value
 from xlaprof.analysis.fold.tallies import CompileRecord
+from xlaprof.analysis.principles import KEPT
 from xlaprof.events import Change
-
-_GRAPHS = 128  # of one barrier that a new one is weighed against
 
 
 def comes_back(records: Iterable[CompileRecord], last: Mapping[int, int]) -> set[tuple[int, int]]:
@@ -30,7 +29,7 @@ def comes_back(records: Iterable[CompileRecord], last: Mapping[int, int]) -> set
     found = set()
     for graphs in _by_barrier(records):
         variants = _Variants(graphs)
-        recent = nlargest(_GRAPHS, range(len(graphs)), key=lambda at: last.get(graphs[at].program, 0))
+        recent = nlargest(KEPT, range(len(graphs)), key=lambda at: last.get(graphs[at].program, 0))
         for at, record in enumerate(graphs):
             if any(last.get(one, 0) > record.t + record.dur for one in variants.others(at, recent)):
                 found.add((record.program, record.t))
@@ -132,7 +131,7 @@ class _Variants:
 
     def _combined(self, at: int) -> dict[Key, int]:
         """The things in which a graph differs from the nearest before it; for each the latest of these."""
-        earlier = range(max(0, at - _GRAPHS), at)
+        earlier = range(max(0, at - KEPT), at)
         differing = {base: self._differing(self._graphs[at], self._graphs[base]) for base in earlier}
         least = min((len(keys) for keys in differing.values() if keys), default=0)
         return {key: base for base, keys in differing.items() if len(keys) == least for key in keys}

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import named, short
+from xlaprof.analysis.principles import KEPT
 from xlaprof.analysis.statements import parsed
 from xlaprof.events import Change
 from xlaprof.text.strings import clip
 
 _MOVES = r"\.(to|cuda|xla|send)\(|\bsend_cpu_data_to_device\(|\bdevice\s*="
-_LINES = 256  # read once for all the findings that are about them
 
 
 #: arguments that stand right after the tensor
@@ -179,7 +179,7 @@ def _text(node: ast.expr) -> str:
     return text if len(text) <= 40 else ""
 
 
-@lru_cache(_LINES)
+@lru_cache(KEPT)
 def variable(change: Change, made: Place, used: Place) -> str:
     """The program's expression for the tensor that differs: what is moved to the device, bound, or read; "": unknown.
 
@@ -213,7 +213,7 @@ def variable(change: Change, made: Place, used: Place) -> str:
     return known or _read(used, reading, several) or (bound if not moved else "")
 
 
-@lru_cache(_LINES)
+@lru_cache(KEPT)
 def _moved(node: ast.AST) -> ast.expr | None:
     """What a call brings to the device."""
     if not isinstance(node, ast.Call) or not re.search(_MOVES, ast.unparse(node)):

@@ -13,6 +13,7 @@ from math import inf
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from xlaprof.analysis.principles import STOPS_NS
 from xlaprof.analysis.sums import median
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import STRONG, Cause, Seen
@@ -23,7 +24,6 @@ KNOWN_OPERATION_NS = 10_000
 #: ns to record an operation on a new path; an operation that takes longer is the first of its kind
 NEW_OPERATION_NS = 100_000
 _LATE = 1_000_000  # ns by which the end of an execution may be seen too late
-_NO_WAIT = 20_000  # ns to read a value that is computed already
 
 #: Items: (HOST, ns, key, 0), (RUN, ns, device, stack of its read), (WAIT, execution, key, lag), (MARK, 0, 0, 0).
 HOST, RUN, WAIT, MARK = range(4)
@@ -259,7 +259,7 @@ def _pauses(batch: Batch) -> list[_Pause]:
         start, end = max(start, free), min(end, batch.end)
         if end < start:
             continue
-        waiting = waited > _NO_WAIT
+        waiting = waited > STOPS_NS
         number = bisect_left(handed, end) - 1
         if number < 0 or handed[number] < start:  # nothing handed over inside the wait: it was for what just ended
             nth = bisect_right(ends, end + _LATE if waiting else start, key=lambda one: one[0]) - 1
