@@ -22,7 +22,7 @@ from xlaprof.analysis.evidence.library_options import whose
 from xlaprof.analysis.evidence.looping import host_s, in_each_step, visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
-from xlaprof.analysis.places import short
+from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import HABIT, MANY, MOST, NAMED, WORTH_SAYING
 from xlaprof.analysis.recompiles.extra import EARLY, entry
 from xlaprof.analysis.recompiles.jit_calls import JAX
@@ -337,7 +337,7 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
         return "compiled again for one of few sizes,"
     if record.change.what == "operation" and (before := facts.names.place(entry(facts, record, record.change))).line:
         saved = f"recorded before it ({facts.words.barrier} between the two saves that)"
-        return f"compiled again, for the first of a loop also holds what {_quoted(before)} {saved},"
+        return f"compiled again, for the first of a loop also holds what {cited(before)} {saved},"
     rhythm = facts.run.program_rhythms.get(record.program)
     if rhythm is not None and rhythm.steps > EARLY and rhythm.every > 1:
         return f"compiled again for what comes {rhythm.text(facts.outer_steps)},"
@@ -350,7 +350,7 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
 def _differs(facts: Facts, record: CompileRecord, change: Change) -> str:
     """What a graph of the warm-up does not share with the one that replaced it."""
     where = facts.names.place(change.made or change.stack)
-    line = f" of {_quoted(where)}" if where.line else ""
+    line = f" of {cited(where)}" if where.line else ""
     if change.role == "grad":
         return "once there are gradients to add to"
     if change.new == "held from before":
@@ -364,11 +364,6 @@ def _differs(facts: Facts, record: CompileRecord, change: Change) -> str:
     if more >= max(MANY, MOST * before):
         return f"once what the first step made, as an optimizer's state, is kept: {more} more inputs"
     return f"for {change.new} came where {change.old} had been{line}"
-
-
-def _quoted(place: Place) -> str:
-    code = f" ({place.acting.code})" if place.acting.code else ""
-    return f"{short(place)}{code}"
 
 
 # -- idle time
@@ -405,7 +400,7 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
 def _barriers(facts: Facts, findings: Iterable[Finding]) -> str:
     """What several barriers in a step take, where they are no finding."""
     sites = in_each_step(facts)
-    places = sorted(map(facts.names.place, sites), key=lambda place: (place.file, place.line))
+    places = sorted(map(facts.names.place, sites), key=lambda place: place.at)
     lines = list(dict.fromkeys(map(short, places)))
     if len(sites) < 2 or any(one.kind == "excess_barriers" for one in findings):
         return ""

@@ -28,6 +28,11 @@ class Place(msgspec.Struct, frozen=True):
     loop: int = 0  # line of the innermost loop around it in its function; 0: none, or not known
 
     @property
+    def at(self) -> tuple[str, int]:
+        """File and line."""
+        return self.file, self.line
+
+    @property
     def acting(self) -> Place:
         """The innermost line: a library's, or this one where it acts itself."""
         return self.library[0] if self.library else self

@@ -40,6 +40,11 @@ def short(place: Place) -> str:
     return f"{package_path(place.acting.file)}:{place.acting.line}"
 
 
+def cited(place: Place) -> str:
+    """The innermost line with its code: "train.py:12 (loss.item())"."""
+    return f"{short(place)} ({place.acting.code})" if place.acting.code else short(place)
+
+
 def named(place: Place) -> str:
     """The innermost line in a sentence: "line 12", or a library's with its file, "transformers/trainer.py:2345"."""
     name = package_path(place.acting.file)

@@ -61,7 +61,7 @@ def causes(facts: Facts) -> list[Broken]:
         beside = [(file, line - 1), (file, line + 1)] if line else []
         for other in found:
             same = other.reasons == here.reasons and other.functions & here.functions
-            if same and any((place.file, place.line) in beside for place in other.places):
+            if same and any(place.at in beside for place in other.places):
                 other.places += here.places
                 other.tallies += here.tallies
                 other.keys += here.keys
@@ -76,9 +76,7 @@ def within(facts: Facts, here: Broken, other: Broken) -> bool:
     line = other.places[0].file, other.places[0].line
     behind = {facts.names.place(part[2]) for one in here.tallies for part in one.cut | one.plain}
     through = (facts.names.frames(stack)[1:] for stack, _ in here.keys)
-    return bool(line[1]) and all(
-        line in [(place.file, place.line) for place in places] for places in (behind, *through)
-    )
+    return bool(line[1]) and all(line in [place.at for place in places] for places in (behind, *through))
 
 
 def captured(facts: Facts, callers: Iterable[int]) -> int:
@@ -91,6 +89,6 @@ def function_name(facts: Facts, code: int, func: int) -> str:
     """The name of a function; with its line where another function of the run has that name. "": it is not known."""
     name, place = facts.names.text(func), facts.names.place(code)
     others = (facts.names.place(other) for other, text in facts.run.torch_compile.functions if text == func)
-    if place.line and any((other.file, other.line) != (place.file, place.line) for other in others):
+    if place.line and any(other.at != place.at for other in others):
         return f"{name} ({short(place)})"
     return name

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from xlaprof.analysis.fold.fold import Fold
+from xlaprof.analysis.fold.tallies import Site
 from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction, StepStats
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import DEAR, FELT, MOST, NOTICED, SHOWN, WORTH_SAYING
@@ -58,6 +59,11 @@ class Facts:
         for stack, program in self.run.cuts:
             found.setdefault(stack, []).append(program)
         return found
+
+    @cached_property
+    def barriers(self) -> dict[int, Site]:
+        """Where graphs end that no read ends, by stack."""
+        return {stack: site for stack, site in self.run.sites.items() if site.trigger != "read"}
 
     @cached_property
     def ops(self) -> dict[int, int]:
@@ -151,7 +157,13 @@ class Facts:
         return found
 
     def joined(self, finding: Finding, parts: Sequence[Finding]) -> Finding:
-        """``finding`` with ``parts`` that one fix ends together with it: with their costs, and the gain of that fix."""
+        """``finding`` with ``parts`` that one fix, its own, ends together with it: with their costs, and that gain."""
+        parts = [
+            one
+            if one.advice == finding.advice
+            else msgspec.structs.replace(one, advice=finding.advice, remedy=finding.remedy)
+            for one in parts
+        ]
         cuts = [self._cut_of(one) for one in (finding, *parts)]
         whole = together(cuts)
         gain = sum(one.gain_s for one in (finding, *parts))

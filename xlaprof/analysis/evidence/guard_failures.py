@@ -76,8 +76,8 @@ def sort_out(facts: Facts) -> Sorted:
             _, guard, place = first
         elif _is_of_another(record) and record.event.code not in limited:
             belongs = necessary
-        elif guard.handed and (place.file, place.line) in lines:
-            belongs = behind.setdefault((place.file, place.line), [])
+        elif guard.handed and place.at in lines:
+            belongs = behind.setdefault(place.at, [])
         elif (line := _apart_for(facts, record, lines)) is not None:
             belongs = behind.setdefault(line, [])
         else:

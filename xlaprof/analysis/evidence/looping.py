@@ -41,6 +41,11 @@ def head(place: Place) -> Head:
     return place.acting.file, place.acting.func, place.acting.line
 
 
+def heads(names: Names, stack: int) -> set[Head]:
+    """The keys of the loops around ``stack``."""
+    return set(map(head, names.loops(stack)))
+
+
 def innermost(names: Names, stack: int) -> Place:
     """Head of the innermost loop around ``stack``; NOWHERE where none is known."""
     return next(iter(names.loops(stack)), NOWHERE)
@@ -49,7 +54,7 @@ def innermost(names: Names, stack: int) -> Place:
 def shares_loop(names: Names, stack: int, barrier: int) -> bool:
     """Whether ``stack`` lies in the loop that the barrier ends the turns of; ``True`` where loops are not known."""
     loop = innermost(names, barrier)
-    return not loop.line or not names.loops(stack) or head(loop) in map(head, names.loops(stack))
+    return not loop.line or not names.loops(stack) or head(loop) in heads(names, stack)
 
 
 def grows(site: Site) -> bool:
@@ -87,22 +92,17 @@ def visits_per_pass(facts: Facts, stack: int) -> int:
     loop = innermost(facts.names, stack)
     if not loop.line or not _is_called_back(facts.names, stack):
         return 1
-    sites = facts.run.sites
-    passes = max(
-        (site.executed for other, site in sites.items() if site.trigger != "read" and other != stack),
-        default=0,
-    )
-    return max(1, round(sites[stack].executed / passes)) if passes >= 3 else 1
+    passes = max((site.executed for other, site in facts.barriers.items() if other != stack), default=0)
+    return max(1, round(facts.run.sites[stack].executed / passes)) if passes >= HABIT else 1
 
 
 def in_each_step(facts: Facts) -> dict[int, Site]:
     """The barriers that are reached in most steps, by stack; none where steps are not known."""
     least = NEARLY_ALL * facts.step_count
-    visits = {stack: site for stack, site in facts.run.sites.items() if least and site.trigger != "read"}
     return {
         stack: site
-        for stack, site in visits.items()
-        if (site.in_steps if facts.named_steps else site.executed) >= least
+        for stack, site in facts.barriers.items()
+        if least and (site.in_steps if facts.named_steps else site.executed) >= least
     }
 
 
@@ -133,7 +133,7 @@ def _row_of(facts: Facts, stack: int) -> Sequence[int]:
     few = all(facts.ops.get(program, FEW + 1) <= FEW for program in row[1:-1])
     if len(set(row[1:-1])) < 2 or not few:
         return ()
-    outer = (other for other, one in facts.run.sites.items() if one.trigger != "read" and one.executed >= 3)
+    outer = (other for other, one in facts.barriers.items() if one.executed >= HABIT)
     return row if len(names.loops(stack)) > 1 or any(names.is_outside(one, stack) for one in outer) else ()
 
 
@@ -158,8 +158,8 @@ class Unbarred(NamedTuple):
         """Whether a graph that is compiled again follows from it: its length, or what a read in the loop computes."""
         if record.stack == self.stack or not self.stack:
             return True
-        loops = map(head, facts.names.loops(record.stack))
-        return record.trigger == "read" and bool(self.loop.line) and head(self.loop) in loops
+        inside = head(self.loop) in heads(facts.names, record.stack)
+        return record.trigger == "read" and bool(self.loop.line) and inside
 
 
 def unbarred(facts: Facts) -> Unbarred | None:
@@ -168,7 +168,7 @@ def unbarred(facts: Facts) -> Unbarred | None:
     if not run.compiles:
         return None
     steps = max((tally.worst_unbarred for name, tally in run.steps.items() if name), default=0)
-    barriers = sum(site.executed for site in run.sites.values() if site.trigger != "read")
+    barriers = sum(site.executed for site in facts.barriers.values())
     if steps >= _STEPS or (steps >= HABIT and not barriers):
         stack = max(run.sites, key=lambda stack: run.sites[stack].loops, default=0)
         loops = _loops(facts, run.sites[stack], stack, 0) if stack else []
@@ -199,9 +199,9 @@ def unbarred(facts: Facts) -> Unbarred | None:
 def _now_and_then(facts: Facts, sites: dict[int, Site]) -> Unbarred | None:
     """The loop of training steps whose barrier comes once in several of them, where compiling them together is dear."""
     for stack, site in sites.items():
-        if not site.loop_trains or site.trigger == "read":
+        if not site.loop_trains or stack not in facts.barriers:
             continue
-        around = {head(loop) for loop in facts.names.loops(stack)}
+        around = heads(facts.names, stack)
         for loop, turns in facts.names.turns(site.loop, site.turns):
             found = Unbarred(stack, loop, turns, "turns")
             if head(loop) in around and turns >= HABIT and _is_dear(facts, found):
@@ -236,7 +236,7 @@ def _loops(facts: Facts, site: Site, cut: int, least: int) -> list[tuple[Place, 
     A line in a model repeats more often than the loop that calls it; recordings of earlier versions know no turns.
     Layers with weights of their own are none.
     """
-    around = {head(loop) for loop in facts.names.loops(cut)}
+    around = heads(facts.names, cut)
     if site.turns:
         known = facts.names.turns(site.loop, site.turns)
     else:

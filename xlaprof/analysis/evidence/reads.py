@@ -32,7 +32,7 @@ from xlaprof.text.quantities import duration, size_text, times
 from .counted import Key, ReadEvents
 from .dynamic_size_ops import is_sized
 from .facts import Facts
-from .looping import growing, grows, head, innermost, shares_loop
+from .looping import growing, grows, head, heads, innermost, shares_loop
 from .reading import SCALAR
 
 _STEPS, _OF = 2, 8  # reads in fewer than 2 of at least 8 steps are one event: a checkpoint halfway
@@ -173,17 +173,14 @@ class Reads:
     def _is_beside(self, facts: Facts) -> bool:
         """Whether they lie in a loop beside the training's, as a decoder's, with barriers that end its turns."""
         return self.tally.rhythm.steps < _STEPS and any(
-            site.trigger != "read"
-            and 2 * site.executed >= self.count
-            and shares_loop(facts.names, self.stacks[0], stack)
-            for stack, site in facts.run.sites.items()
+            2 * site.executed >= self.count and shares_loop(facts.names, self.stacks[0], stack)
+            for stack, site in facts.barriers.items()
         )
 
     def is_between_steps(self, facts: Facts) -> bool:
         """Whether they lie in a loop of their own, such as an evaluation's, that no barrier ends the turns of."""
-        loops = {head(loop) for loop in facts.names.loops(self.stacks[0])}
-        sites = facts.run.sites.items()
-        visits = {stack: site.executed for stack, site in sites if site.trigger != "read" and site.executed}
+        loops = heads(facts.names, self.stacks[0])
+        visits = {stack: site.executed for stack, site in facts.barriers.items() if site.executed}
         main = max(visits, key=visits.__getitem__, default=0)
         step = innermost(facts.names, main)
         if not loops or not visits or not step.line:
@@ -222,9 +219,9 @@ def decider(facts: Facts, change: Change, place: Place) -> Reads | None:
 
     It decides there, or on the turns of a loop within the step: what a turn records hangs on the turns before it.
     """
-    names, loops = facts.names, set(map(head, facts.names.loops(change.stack)))
+    names, loops = facts.names, heads(facts.names, change.stack)
     condition = names.place(change.condition).acting  # of the path; where it is known, it is what decides
-    lines = {(one.file, one.line) for one in (place.acting, condition)}
+    lines = {one.at for one in (place.acting, condition)}
     path = change.what in ("operation", "argument")
     for reads in facts.once(habits):
         line, stack = reads.place.acting, reads.stacks[0]
@@ -232,7 +229,7 @@ def decider(facts: Facts, change: Change, place: Place) -> Reads | None:
             continue
         turn = loop_within_step(facts, stack)
         within = turn.line and head(turn) in loops and not condition.line
-        if within or (path and (line.file, line.line) in lines):
+        if within or (path and line.at in lines):
             return reads
     return None
 
@@ -240,8 +237,7 @@ def decider(facts: Facts, change: Change, place: Place) -> Reads | None:
 def loop_within_step(facts: Facts, stack: int) -> Place:
     """The loop around a read, where a barrier ends the turns of a loop around that, and none those of this; else
     NOWHERE."""
-    sites = facts.run.sites.items()
-    ends = {head(innermost(facts.names, other)) for other, site in sites if site.trigger != "read"}
+    ends = {head(innermost(facts.names, barrier)) for barrier in facts.barriers}
     turn, *around = (*facts.names.loops(stack), NOWHERE)
     return turn if head(turn) not in ends and not ends.isdisjoint(map(head, around)) else NOWHERE
 
@@ -273,7 +269,7 @@ def is_own_graph(facts: Facts, record: CompileRecord) -> bool:
     if _differs_by_turn(facts, record):
         tallies = [tally for (stack, _), tally in facts.run.reads.items() if stack == record.stack]
         return record.nth < max(ceil(tally.count / max(1, tally.rhythm.steps)) for tally in tallies)
-    steps = max((site.executed for site in facts.run.sites.values() if site.trigger != "read"), default=0)
+    steps = max((site.executed for site in facts.barriers.values()), default=0)
     repeated = in_loop(facts, record.stack)
     if repeated < HABIT or not record.nth:
         return repeated >= HABIT
@@ -309,14 +305,13 @@ def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
 
 def _barrier_after(facts: Facts, stacks: list[int]) -> int:
     """The barrier that follows these reads most often, in the same turn of its loop; 0: none."""
-    sites, names = facts.run.sites, facts.names
     after: Counter[int] = Counter()
     read = 0
     for stack, _ in facts.run.cuts:
         if stack in stacks:
             read = stack
-        elif read and stack in sites and sites[stack].trigger != "read":
-            after[stack] += shares_loop(names, read, stack)
+        elif read and stack in facts.barriers:
+            after[stack] += shares_loop(facts.names, read, stack)
             read = 0
     return next((stack for stack, count in after.most_common(1) if count >= HABIT), 0)
 
@@ -329,19 +324,16 @@ def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> Literal["in_steps", 
         return ""
     if facts.run.barriers <= 1:
         return "count"
-    loops = {head(loop) for loop in facts.names.loops(stack)}
     own = tally.looped and _has_own(facts, stack)
-    if tally.looped < tally.count and (own or loops & _working_loops(facts)):
+    if tally.looped < tally.count and (own or heads(facts.names, stack) & _working_loops(facts)):
         return "count"
     return "looped"
 
 
 def _has_own(facts: Facts, stack: int) -> bool:
     """Whether the innermost loop of these reads has no barrier: its turns after the last one are like the others."""
-    sites = facts.run.sites.items()
-    around = {head(loop) for other, site in sites if site.trigger != "read" for loop in facts.names.loops(other)}
     loop = innermost(facts.names, stack)
-    return bool(loop.line) and head(loop) not in around
+    return bool(loop.line) and not any(head(loop) in heads(facts.names, barrier) for barrier in facts.barriers)
 
 
 def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
@@ -349,18 +341,18 @@ def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
     site = facts.run.sites.get(stack)
     if site is None or site.trigger != "read" or (site.loops < MANY and not site.loop_trains):
         return False
-    if any(other.trigger != "read" and other.executed >= HABIT for other in facts.run.sites.values()):
+    if any(other.executed >= HABIT for other in facts.barriers.values()):
         return False  # barriers end the graphs
     loop = innermost(facts.names, stack)
     if not loop.line:
         return True
-    return head(loop) not in {head(one) for one in facts.names.loops(site.loop)}
+    return head(loop) not in heads(facts.names, site.loop)
 
 
 def _working_loops(facts: Facts) -> set[tuple[str, str, int]]:
     """The innermost loops in which something other than a read gives the device work."""
     run = facts.run
-    stacks = [stack for stack, site in run.sites.items() if site.trigger != "read" and site.executed >= HABIT]
+    stacks = [stack for stack, site in facts.barriers.items() if site.executed >= HABIT]
     stacks += [stack for stack, count in run.given.items() if count >= HABIT]
     return {head(innermost(facts.names, stack)) for stack in stacks}
 
@@ -368,10 +360,7 @@ def _working_loops(facts: Facts) -> set[tuple[str, str, int]]:
 def _after_epoch(facts: Facts, stack: int, tally: ReadTally) -> bool:
     """Whether the reads lie in a loop around that of the barriers, or of the training steps: once for many steps."""
     return any(
-        site.trigger != "read"
-        and (
-            (site.executed >= HABIT * tally.count and facts.names.is_outside(stack, other))
-            or (site.loop_trains and site.loops >= HABIT and facts.names.is_outside(stack, site.loop))
-        )
-        for other, site in facts.run.sites.items()
+        (site.executed >= HABIT * tally.count and facts.names.is_outside(stack, other))
+        or (site.loop_trains and site.loops >= HABIT and facts.names.is_outside(stack, site.loop))
+        for other, site in facts.barriers.items()
     )

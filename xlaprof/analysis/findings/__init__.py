@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import cache
 
 import msgspec
@@ -42,7 +42,7 @@ def kinds() -> dict[str, Kind]:
 def find(facts: Facts) -> tuple[Finding, ...]:
     """All findings of a run, the one whose fix gives back most first."""
     known = kinds()
-    made = _of_one_cause(facts, [finding for kind in known.values() for finding in kind.find(facts)])
+    made = _reads(facts, [finding for kind in known.values() for finding in kind.find(facts)])
     made = _side_by_side(facts, _ended_by_one_change(facts, made))
     found = [
         msgspec.structs.replace(finding, severity="high") if known[finding.kind].leads(finding) else finding
@@ -68,63 +68,86 @@ def find(facts: Facts) -> tuple[Finding, ...]:
     return _with_unique_ids(found)
 
 
-def _of_one_cause(facts: Facts, found: list[Finding]) -> list[Finding]:
+def _joined(
+    facts: Facts,
+    found: list[Finding],
+    end: Callable[[Finding], Hashable | None],
+    leads: Callable[[Finding], object],
+) -> list[Finding]:
+    """A consequence is a part of its cause: what one change ends is one finding, with the costs of all of it.
+
+    ``end``: the change; None: no other finding ends with it. The one for which ``leads`` is largest is the cause.
+    """
+    together: dict[Hashable, list[Finding]] = {}
+    for one in found:
+        change = end(one)
+        together.setdefault(id(one) if change is None else change, []).append(one)
+    joined = []
+    for several in together.values():
+        leading = max(several, key=leads)  # type: ignore[arg-type]
+        parts = [one for one in several if one is not leading and _goes_with(leading, one)]
+        joined.append(facts.joined(leading, parts) if parts else leading)
+        joined += [one for one in several if one is not leading and one not in parts]
+    return joined
+
+
+def _goes_with(leading: Finding, one: Finding) -> bool:
+    """Whether it is the same once more, or one of the two is the read of a value and the other what that makes."""
+    return one.kind == leading.kind or one.kind in _READ or leading.kind in _READ
+
+
+def _reads(facts: Facts, found: list[Finding]) -> list[Finding]:
     """A read is a part of what makes it dear: of the recompile that its value makes at the same line, or of the missing
     barrier whose graph, of all turns of a loop, it waits for."""
-    for made in [one for one in found if one.kind in ("recompile", "missing_barrier")]:
-        belongs = _makes if made.kind == "recompile" else _waits_for_all_turns
-        if reads := [one for one in found if one.kind in _READ and belongs(facts, made, one)]:
-            parts = [msgspec.structs.replace(one, advice=made.advice, remedy=made.remedy) for one in reads]
-            found = [one for one in found if one not in reads]
-            found[found.index(made)] = facts.joined(made, parts)
-    return found
+    made = {_line(one): one.id for one in reversed(found) if _is_made_by_a_value(facts, one)}
+
+    def end(one: Finding) -> Hashable | None:
+        if one.kind == "missing_barrier" or (one.kind in _READ and _waits_for_all_turns(facts, one)):
+            return "turns"
+        return _line(one) if _line(one) in made and (one.kind in _READ or one.id == made[_line(one)]) else None
+
+    return _joined(facts, found, end, lambda one: one.kind not in _READ)
 
 
 def _ended_by_one_change(facts: Facts, found: list[Finding]) -> list[Finding]:
-    """What one change ends is one finding: the paths and numbers that a value decides on belong to the read of it, and
-    all that an option ends to what costs most of it."""
-    ended: dict[Hashable, list[Finding]] = {}
-    for one in found:
-        change = facts.ended_by.get(one.id)
-        ended.setdefault(id(one) if change is None or one in facts.aside else change, []).append(one)
-    for several in ended.values():
-        leading = max(several, key=lambda one: (one.kind in _READ, one.cost_s))
-        parts = [one for one in several if one is not leading]
-        if parts and (leading.kind in _READ or len({one.kind for one in several}) == 1):
-            parts = [msgspec.structs.replace(one, advice=leading.advice, remedy=leading.remedy) for one in parts]
-            found = [one for one in found if one is leading or one not in several]
-            found[found.index(leading)] = facts.joined(leading, parts)
-    return found
+    """The paths and numbers that a value decides on belong to the read of it, and all that an option ends to what costs
+    most of it."""
+
+    def end(one: Finding) -> Hashable | None:
+        return None if one in facts.aside else facts.ended_by.get(one.id)
+
+    return _joined(facts, found, end, lambda one: (one.kind in _READ, one.cost_s))
 
 
 def _side_by_side(facts: Facts, found: list[Finding]) -> list[Finding]:
-    """Lines of a function that read to one end, or by one line of a library, are one finding: without one of them the
-    next would wait as long."""
-    together: dict[tuple[object, ...], list[Finding]] = {}
-    for one in sorted(found, key=lambda one: one.place.line):
+    """Lines of a function that read to one end, or by one line of a library: without one the next waits as long."""
+
+    def end(one: Finding) -> Hashable | None:
         place = one.place
-        joins = (one.kind == "transfer" or place.library) and one.kind in _READ and place.line
-        joins = joins and one not in facts.aside
-        ends = (one.kind, place.file, place.func, place.library[:1], one.operation, one.count, one.advice)
-        together.setdefault(ends if joins else (id(one),), []).append(one)
-    joined = {id(first): facts.joined(first, others) if others else first for first, *others in together.values()}
-    return [joined[id(one)] for one in found if id(one) in joined]
+        reads = one.kind in _READ and (one.kind == "transfer" or place.library)
+        if not reads or not place.line or one in facts.aside:
+            return None
+        return one.kind, place.file, place.func, place.library[:1], one.operation, one.count, one.advice
+
+    return _joined(facts, found, end, lambda one: -one.place.line)
 
 
-def _makes(facts: Facts, made: Finding, read: Finding) -> bool:
-    """Whether a line reads a value that becomes a part of the graph, and does not only decide on it."""
-    if made.id in facts.ended_by:
-        return False
-    same = made.place.file == read.place.file and made.place.line == read.place.line
-    change = made.change
-    return same and made.place.library == read.place.library and change is not None and change.what in _OF_VALUES
+def _line(one: Finding) -> Hashable:
+    return one.place.file, one.place.line, one.place.library
 
 
-def _waits_for_all_turns(facts: Facts, _: Finding, read: Finding) -> bool:
+def _is_made_by_a_value(facts: Facts, one: Finding) -> bool:
+    """Whether a value becomes a part of the graph there, and does not only decide on it."""
+    of_value = one.kind == "recompile" and one.change is not None and one.change.what in _OF_VALUES
+    return of_value and one.id not in facts.ended_by
+
+
+def _waits_for_all_turns(facts: Facts, read: Finding) -> bool:
     """Whether it comes once for each graph of the loop that lacks a barrier, at most: that is what it waits for."""
     loop = facts.once(unbarred)
-    known = loop is not None and loop.loop.line and isinstance(read.counted, ReadEvents)
-    return bool(known) and loop is not None and read.count <= facts.run.sites[loop.stack].executed
+    if loop is None or not loop.loop.line or not isinstance(read.counted, ReadEvents):
+        return False
+    return read.count <= facts.run.sites[loop.stack].executed
 
 
 def _within_cost(finding: Finding) -> Finding:

@@ -26,7 +26,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         if tally.rhythm.steps >= MANY and in_all(tally.rhythm.steps, facts.full_steps or facts.outer_steps):
             place = facts.names.place(stack)
             if place.line:  # else there is nothing to change
-                lines.setdefault((place.file, place.line), []).append(stack)
+                lines.setdefault(place.at, []).append(stack)
     for stacks in lines.values():
         cut = replay.reads(stacks)
         gain = facts.what_if.gain_s(cut)

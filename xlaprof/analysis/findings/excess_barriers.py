@@ -13,7 +13,16 @@ from collections.abc import Container, Iterable, Iterator
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import SMALL, head, host_s, in_each_step, innermost, row_of, visits_per_pass
+from xlaprof.analysis.evidence.looping import (
+    SMALL,
+    head,
+    heads,
+    host_s,
+    in_each_step,
+    innermost,
+    row_of,
+    visits_per_pass,
+)
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import named
@@ -105,8 +114,8 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
     names = facts.names
     inside = {}
     steps = 0
-    for stack, site in facts.run.sites.items():
-        if site.trigger == "read" or site.executed < HABIT:
+    for stack, site in facts.barriers.items():
+        if site.executed < HABIT:
             continue
         if ".forward" in f".{names.place(stack).func}" or visits_per_pass(facts, stack) >= _PER_STEP:
             inside[stack] = site
@@ -151,12 +160,9 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
 
 def _bare(facts: Facts, stack: int) -> Iterator[Place]:
     """Loops around other uses of a barrier's line, as an evaluation's, that have no other barrier."""
-    names, sites = facts.names, facts.run.sites
-    line, around = names.place(stack), set(map(head, names.loops(stack)))
-    others = {one for one in sites if (names.place(one).file, names.place(one).line) == (line.file, line.line)}
-    barred = {
-        head(innermost(names, one)) for one, site in sites.items() if site.trigger != "read" and one not in others
-    }
+    names, line, around = facts.names, facts.names.place(stack), heads(facts.names, stack)
+    others = {one for one in facts.run.sites if names.place(one).at == line.at}
+    barred = {head(innermost(names, one)) for one in facts.barriers if one not in others}
     for one in others - {stack}:
         loops = [loop for loop in names.loops(one) if head(loop) not in around]
         if loops and not any(head(loop) in barred for loop in loops):

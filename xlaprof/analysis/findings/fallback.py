@@ -71,7 +71,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line and operation."""
     yield from _on_the_cpu(facts)
     selections = [reads for reads in by_line(facts, sized=True) if reads.is_habit(facts)]
-    back = _put_back(facts, {(reads.place.file, reads.place.line) for reads in selections})
+    back = _put_back(facts, {reads.place.at for reads in selections})
     most = max(selections, key=lambda reads: reads.count, default=None)
     for reads in selections:
         yield _dynamic_size(facts, reads, back if reads is most else {})
@@ -182,8 +182,8 @@ def _put_back(facts: Facts, lines: set[tuple[str, int]]) -> dict[Place, str]:
     found: dict[Place, str] = {}
     for stack, op in facts.run.selections:
         place = facts.names.place(stack)
-        if place.line and (place.file, place.line) not in lines:
-            lines.add((place.file, place.line))
+        if place.line and place.at not in lines:
+            lines.add(place.at)
             found[place] = facts.names.text(op)
     return found
 

@@ -55,14 +55,13 @@ def find(facts: Facts) -> Iterator[Finding]:
     found: list[tuple[Broken, Finding]] = []
     for here in causes(facts):
         explained |= here.callers
-        of_it = [one for at in here.places for one in behind.get((at.file, at.line), [])]
+        of_it = [one for place in here.places for one in behind.get(place.at, [])]
         found.append((here, _finding(facts, here, of_it)))
     for here, finding in found:
         leading = next((other for other, _ in found if other is not here and within(facts, here, other)), None)
         if leading is None:
             parts = [one for other, one in found if other is not here and within(facts, other, here)]
-            advised = [msgspec.structs.replace(one, advice=finding.advice) for one in parts]
-            yield facts.joined(finding, advised) if parts else finding
+            yield facts.joined(finding, parts) if parts else finding
     for stack, call in facts.run.torch_compile.calls.items():
         if not call.ops and call.broken and stack not in explained:
             yield _nothing(facts, facts.names.place(stack), call, stack)
@@ -184,10 +183,10 @@ def _names(facts: Facts, functions: set[tuple[int, int]]) -> str:
 
 def _apart(facts: Facts, here: Broken) -> BehindTally:
     """The graphs after the breaks."""
-    found, lines = BehindTally(), {(place.file, place.line) for place in here.places}
+    found, lines = BehindTally(), {place.at for place in here.places}
     for stack, tally in facts.run.torch_compile.behind.items():
         line = facts.names.place(stack)
-        if (line.file, line.line) in lines:
+        if line.at in lines:
             found.merge(tally)
     return found
 

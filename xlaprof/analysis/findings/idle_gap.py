@@ -29,7 +29,7 @@ from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.tallies import PauseTally
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.places import culprit, short, span
+from xlaprof.analysis.places import cited, culprit, short, span
 from xlaprof.analysis.principles import FELT, GLANCE_NS, HABIT, LARGE, LOOKED_NS, MOST, NEARLY_ALL, PART, WORTH_SAYING
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.host import Segment
@@ -264,8 +264,7 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
         return _explain_thread(facts, activity, held)
     if kind == host.WAIT:
         return (
-            f"waits at {short(place)} ({place.acting.code}) for what is outside Python: a sleep, a file, the network, "
-            "a lock",
+            f"waits at {cited(place)} for what is outside Python: a sleep, a file, the network, a lock",
             "Do this in a background thread that the loop does not wait for, or leave it out of the loop.",
             place,
             "",
@@ -273,10 +272,10 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
     if place.line and _seen_once_a_gap(activity) and activity.line.line and activity.line != place:
         place = activity.line
         inner = _looked_at(facts, place)
-        most = f", most of it at {short(inner)} ({inner.acting.code})" if inner.line else ""
-        where_to = f"called at {short(place)} ({place.acting.code}){most}"
+        most = f", most of it at {cited(inner)}" if inner.line else ""
+        where_to = f"called at {cited(place)}{most}"
     elif place.line:
-        where_to = f"at {short(place)} ({place.acting.code})"
+        where_to = f"at {cited(place)}"
     else:
         before, after = facts.names.bracket(*_longest_hole(activity))
         where_to, place = f"({span(before, after)})", culprit(before, after)
@@ -300,7 +299,7 @@ def _looked_at(facts: Facts, call: Place) -> Place:
     """The line of what ``call`` runs that looks at the main thread found most, whenever they came."""
     at: Counter[Place] = Counter()
     for (stack, _), ns in facts.run.looks.items():
-        if any((frame.file, frame.line) == (call.file, call.line) for frame in facts.names.frames(stack)[1:]):
+        if any(frame.at == call.at for frame in facts.names.frames(stack)[1:]):
             at[facts.names.place(stack)] += ns
     place, ns = next(iter(at.most_common(1)), (NOWHERE, 0))
     return place if at.total() >= LOOKED_NS and ns >= _SEEN * at.total() else NOWHERE
@@ -311,15 +310,15 @@ def _explain_thread(facts: Facts, activity: Activity, held: dict[int, int]) -> t
     waits = {cause.stack: t.total for cause, t in activity.causes.items() if _is_seen(cause, host.WAIT)}
     lock = sum(t.total for cause, t in activity.causes.items() if _is_seen(cause, host.GIL))
     holder, where = facts.run.holders.get(max(held, key=held.__getitem__), ""), innermost(facts.names, held)
-    at = f" at {short(where)} ({where.acting.code})" if where.line else ""
+    at = f" at {cited(where)}" if where.line else ""
     if holder == READER and not where.line:  # only libraries were seen: it makes what the loop draws
         where = _longest_pause(facts, host.DATA)
-        at = f" while it makes the batches of {short(where)} ({where.acting.code})" if where.line else ""
+        at = f" while it makes the batches of {cited(where)}" if where.line else ""
     if lock >= sum(waits.values()):
         what = f"waits for the interpreter's lock, which thread '{holder}' has{at}"
     else:
         place = facts.names.place(max(waits, key=waits.__getitem__))
-        what = f"waits at {short(place)} ({place.acting.code}) for thread '{holder}', which runs{at}"
+        what = f"waits at {cited(place)} for thread '{holder}', which runs{at}"
         what += ", and for the interpreter's lock, which that has" if lock >= PART * activity.total else ""
     advice = "Do that thread's work in a process of its own, or with functions that release the lock while they work."
     return what, advice, where if where.line else heaviest(facts.names, activity), "interpreter lock"
@@ -339,9 +338,9 @@ def _held_at(activity: Activity) -> dict[int, int]:
 
 
 def _made_at(place: Place, loop: Place) -> str:
-    if not place.line or (place.file, place.line) == (loop.file, loop.line):
+    if not place.line or place.at == loop.at:
         return ""
-    return f", which is made at {short(place)} ({place.acting.code})"
+    return f", which is made at {cited(place)}"
 
 
 def _explain_scope(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:

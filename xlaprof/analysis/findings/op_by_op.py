@@ -30,14 +30,14 @@ def find(facts: Facts) -> Iterator[Finding]:
         for (stack, state), ns in table.items():
             if state != "import":
                 place = facts.names.place(stack)
-                looks[place.file, place.line] += ns
+                looks[place.at] += ns
     groups: dict[tuple[str, str], list[int]] = {}
     for stack in outside:
         place = facts.names.place(stack)
         if place.line:
             groups.setdefault((place.file, place.func), []).append(stack)
     for stacks in groups.values():
-        lines = {(place.file, place.line) for place in map(facts.names.place, stacks)}
+        lines = {place.at for place in map(facts.names.place, stacks)}
         ns = sum(looks[line] for line in lines)
         many = sum(outside[stack].count for stack in stacks) >= _MANY
         if many and ns >= max(LOOKED_NS, FELT * facts.wall_s * 1e9):

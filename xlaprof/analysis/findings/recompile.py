@@ -75,7 +75,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
         values=values(facts, group),
         remedy=advice.remedy,
         buckets=advice.buckets,
-        ended_by=("decides", decides.place.acting.file, decides.place.acting.line) if decides is not None else None,
+        ended_by=("decides", decides.place.acting.at) if decides is not None else None,
     )
 
 

@@ -68,7 +68,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         in_steps=tally.rhythm.steps,
         also=(barrier, turns),
         remedy=way.remedy,
-        ended_by=way.option or ("decides", place.acting.file, place.acting.line),
+        ended_by=way.option or ("decides", place.acting.at),
     )
 
 

@@ -183,7 +183,7 @@ class _Case:
         groups: dict[tuple[str, int], tuple[Place, list[_Item]]] = {}
         for stack, item in items:
             place = names.place(stack)
-            groups.setdefault((place.file, place.line), (place, []))[1].append(item)
+            groups.setdefault(place.at, (place, []))[1].append(item)
         return list(groups.values())
 
     # -- who is to blame
@@ -198,7 +198,7 @@ class _Case:
         blamed = _blamed(limit)
         for finding in self.report.findings:
             for one in (finding, *finding.parts):
-                if one.kind in blamed and (one.place.file, one.place.line) == (place.file, place.line):
+                if one.kind in blamed and one.place.at == place.at:
                     return _offence(one)
         return Offence(_unit(limit), "", place, count, cause, advice)
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.reading import ELEMENTS, SCALAR
 from xlaprof.analysis.evidence.reads import takes_element
-from xlaprof.analysis.model import Place
 from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.recompiles.group import Group, same_number, versions, window_of
 from xlaprof.analysis.recompiles.wording import expression, index_of, quoted, roll_of, slice_of
@@ -136,10 +135,6 @@ def _with_others(facts: Facts, group: Group, advice: str) -> str:
 def _is_read(facts: Facts, group: Group) -> bool:
     """Whether the line reads numbers from the device: its index is a tensor there."""
     return any(
-        facts.names.text(op) == SCALAR and _line(facts.names.place(stack)) == _line(group.place)
+        facts.names.text(op) == SCALAR and facts.names.place(stack).at == group.place.at
         for stack, op in facts.run.reads
     )
-
-
-def _line(place: Place) -> tuple[str, int]:
-    return place.file, place.line

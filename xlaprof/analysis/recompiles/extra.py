@@ -243,7 +243,7 @@ def _ends_a_librarys_loop(facts: Facts, record: CompileRecord, change: Change) -
     """Whether another barrier below the same line of the user's ended the graph of another shape: a last batch."""
     here = facts.names.place(record.stack)
     others = (facts.names.place(one.stack) for one in facts.run.compiles if one.program == change.against)
-    beside = any((there.file, there.line) == (here.file, here.line) and there != here for there in others)
+    beside = any(there.at == here.at and there != here for there in others)
     return change.what == "shape" and bool(here.library) and beside
 
 
@@ -279,9 +279,8 @@ def _ages(facts: Facts) -> dict[int, int]:
 
 def _loop_begins(facts: Facts) -> int:
     """The moment at which a barrier of the loop first compiled a graph; 0 where no loop is known."""
-    sites = facts.run.sites
-    loop = (r.t for r in facts.run.compiles if r.trigger != "read" and sites[r.stack].executed >= HABIT)
-    return min(loop, default=0)
+    loop = {stack for stack, site in facts.barriers.items() if site.executed >= HABIT}
+    return min((record.t for record in facts.run.compiles if record.stack in loop), default=0)
 
 
 def _is_carried(record: CompileRecord, change: Change) -> bool:

@@ -108,13 +108,13 @@ def same_number(facts: Facts, group: Group) -> list[Change]:
         }
         for extra in group.extras
     ]
-    lines = {(group.place.file, group.place.line)}
+    lines = {group.place.at}
     found = []
     for key, change in numbers[0].items():
         place = facts.names.place(change.stack)
         alike = (_went(side.get(key)) == _went(e.change) for side, e in zip(numbers, group.extras, strict=True))
-        if (place.file, place.line) not in lines and _went(change) is not None and all(alike):
-            lines.add((place.file, place.line))
+        if place.at not in lines and _went(change) is not None and all(alike):
+            lines.add(place.at)
             found.append(change)
     return found
 

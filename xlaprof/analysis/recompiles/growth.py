@@ -92,14 +92,14 @@ def _kept(code: str) -> str:
 
 def _beside(facts: Facts, group: Group) -> Iterator[tuple[str, Place]]:
     """Other tensors that are longer by as much in the graphs, the first of each line."""
-    lines = {(group.place.file, group.place.line)}
+    lines = {group.place.at}
     longer = _longer(group.first.old, group.first.new)
     for extra in group.extras:
         for change in (part.change for part in extra.record.parts if part.change.what == "shape"):
             place = facts.names.place(change.made)
-            if not place.line or (place.file, place.line) in lines or _longer(change.old, change.new) != longer:
+            if not place.line or place.at in lines or _longer(change.old, change.new) != longer:
                 continue
-            lines.add((place.file, place.line))
+            lines.add(place.at)
             yield variable(change, place, facts.names.place(change.stack)), place
 
 

@@ -222,8 +222,8 @@ def _lines(run: Fold) -> Iterator[LineCost]:
     for stack, part, ns, text in _costs(run):
         place = run.names.place(stack)
         if place.file and place.line:
-            places.setdefault((place.file, place.line), place)
-            costs[place.file, place.line].append((part, ns / 1e9, text))
+            places.setdefault(place.at, place)
+            costs[place.at].append((part, ns / 1e9, text))
     totals = {line: sum(seconds for _, seconds, _ in items) for line, items in costs.items()}
     for line in nlargest(LINES, totals, key=totals.__getitem__):
         yield LineCost(places[line], totals[line], tuple(sorted(costs[line], key=lambda item: -item[1])))
