@@ -25,8 +25,9 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     return err
 
 
-def test_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"{tmp_path} is a directory" in refused(capsys, str(tmp_path))
+def test_a_directory_in_which_nobody_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"{tmp_path} has no logs of ranks: record into it first" in refused(capsys, str(tmp_path), "--no-wait")
+    assert "the terminal UI needs a terminal to draw in" in refused(capsys, str(tmp_path)), "else it waits"
 
 
 def test_garbage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,10 +73,13 @@ def test_refusing_is_quick_and_loads_no_user_interface(tmp_path: Path) -> None:
         "loaded = {'textual', 'torch', 'jax'} & set(sys.modules); assert not loaded, loaded; sys.exit(code)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "live", str(tmp_path)], capture_output=True, text=True, stdin=subprocess.DEVNULL
+        [sys.executable, "-c", code, "live", str(tmp_path), "--no-wait"],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
     )
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    expected = f"xlaprof: {tmp_path} is a directory: name the log file in it (tried: xlaprof log "
+    expected = f"xlaprof: {tmp_path} has no logs of ranks: record into it first "
     assert (done.stderr[: len(expected)], done.stderr.count("\n")) == (expected, 1)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from xlaprof.log import Follower, Reader
     from xlaprof.tui.desk import Code, Desk
     from xlaprof.tui.feed import Feed
+    from xlaprof.tui.fleet import FleetFeed
     from xlaprof.tui.snapshot import Mark
 
 _MARKED = 30_000_000  # bytes: steps of longer recordings are not marked
@@ -61,30 +62,49 @@ def look(path: str, opened: Callable[[], Follower]) -> int:
 
     with closing(Feed(path, tail=opened(), again=opened)) as feed:
         feed.open()
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            raise UserError(f"the terminal UI needs a terminal to draw in; without one: xlaprof report {path}")
-
-        from xlaprof.tui.app import LiveApp
-
-        app = LiveApp(feed.advance, desk=desk(feed))
-        app.run()
-        return app.return_code or 0
+        return _show(feed)
 
 
-def desk(feed: Feed) -> Desk:
+def look_at_all(folder: str, wait: bool) -> int:
+    """The UI over the logs of all ranks in ``folder``, until it is closed; the exit code. ``wait``: for the first."""
+    from xlaprof.commands._loading import follow
+    from xlaprof.tui.fleet import FleetFeed
+
+    with closing(FleetFeed(folder, follow)) as feed:
+        feed.open(wait)
+        return _show(feed)
+
+
+def _show(feed: Feed | FleetFeed) -> int:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError(f"the terminal UI needs a terminal to draw in; without one: xlaprof report {feed.path}")
+
+    from xlaprof.tui.app import LiveApp
+
+    app = LiveApp(feed.advance, desk=desk(feed))
+    app.run()
+    return app.return_code or 0
+
+
+def desk(feed: Feed | FleetFeed) -> Desk:
     """What the UI over ``feed`` may ask for."""
     from xlaprof.tui.desk import Desk
+    from xlaprof.tui.fleet import FleetFeed
 
+    several = isinstance(feed, FleetFeed)
     return Desk(
         explain=partial(_explain, feed),
         marks=partial(_marks, feed),
         paint=feed.paint,
         code=_code,
         exports={"HTML": _write_html, "JSON": _write_json},
+        choose=feed.choose if isinstance(feed, FleetFeed) else None,
+        without=frozenset() if several else frozenset({"ranks"}),
+        first="ranks" if several else "",
     )
 
 
-def _explain(feed: Feed, finding: Finding, report: Report) -> Callable[[int], RenderableType]:
+def _explain(feed: Feed | FleetFeed, finding: Finding, report: Report) -> Callable[[int], RenderableType]:
     """The page of ``xlaprof explain``, to be printed so many columns wide."""
     from xlaprof.analysis.occurrences import Occurrences, occurrences
     from xlaprof.pages.explain import render
@@ -102,7 +122,7 @@ def _explain(feed: Feed, finding: Finding, report: Report) -> Callable[[int], Re
     return lambda width: render(finding, report, happened, sources, width)
 
 
-def _marks(feed: Feed, report: Report) -> tuple[Mark, ...]:
+def _marks(feed: Feed | FleetFeed, report: Report) -> tuple[Mark, ...]:
     """The steps of the first moments of each of the first findings."""
     from xlaprof.analysis.occurrences import occurrences
     from xlaprof.sources import files

@@ -27,6 +27,7 @@ from xlaprof.text.safe import for_screen
 from xlaprof.tui import panels, settings
 from xlaprof.tui.desk import Desk
 from xlaprof.tui.panels.findings import label
+from xlaprof.tui.panels.ranks import RanksPanel
 from xlaprof.tui.panels.steps import StepsPanel
 from xlaprof.tui.screens.choice import ChoiceScreen
 from xlaprof.tui.screens.explained import ExplainedScreen
@@ -83,10 +84,15 @@ class LiveApp(App[None]):
         self._every_s = every_s
         self.desk = desk or Desk()
         self._latest: Snapshot | None = None
-        self._panels: dict[str, Region] = {name: panel(id=name) for name, panel in panels.available().items()}
+        self._panels: dict[str, Region] = {
+            name: panel(id=name) for name, panel in panels.available().items() if name not in self.desk.without
+        }
         self._tabs = [name for name, panel in self._panels.items() if panel.PLACE != "top"]
-        for key, name in zip("1234567890", self._tabs, strict=False):
-            self.bind(key, f"panel('{name}')", description=name, show=False)
+        digits = iter("1234567890")
+        self._keys = {name: self._panels[name].KEY or next(digits, "") for name in self._tabs}
+        for name, key in self._keys.items():
+            if key:
+                self.bind(key, f"panel('{name}')", description=name, show=False)
         self.paused = False
         self._remembered = settings.load()
         self._marked: dict[str, int] = {}  # id of a finding -> its count when steps were marked
@@ -99,7 +105,7 @@ class LiveApp(App[None]):
         yield StatusBar(id="status")
         yield ProgressBar(id="reading", show_eta=False)
         yield from self._in("top")
-        yield TabBar(self._tabs, {name: panel.PLACE for name, panel in self._panels.items()}, id="tabs")
+        yield TabBar(self._keys, {name: panel.PLACE for name, panel in self._panels.items()}, id="tabs")
         yield Input(id="filter", placeholder="filter: text in any column; escape takes it away", compact=True)
         yield Static(id="waiting", markup=False)
         with Container(id="body"):
@@ -120,7 +126,7 @@ class LiveApp(App[None]):
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme = LIGHT.name if self._remembered.theme == LIGHT.name else DARK.name
-        panel = self._remembered.panel
+        panel = self.desk.first or self._remembered.panel
         self.action_panel(panel if panel in self._tabs else self._tabs[0])
         for region in self._panels.values():
             table = region.table()
@@ -209,7 +215,7 @@ class LiveApp(App[None]):
 
     def action_help(self) -> None:
         """Explain the keys."""
-        self.push_screen(HelpScreen(self._tabs, map(type, self._panels.values())))
+        self.push_screen(HelpScreen(self._keys, map(type, self._panels.values())))
 
     def action_turn(self, by: int) -> None:
         """Move the focus ``by`` places on, showing the panel it is in."""
@@ -339,6 +345,13 @@ class LiveApp(App[None]):
         if event.bar is None and self._latest is not None:
             self._show(self._latest)
 
+    async def on_ranks_panel_chosen(self, event: RanksPanel.Chosen) -> None:
+        if self.desk.choose is not None:
+            self.desk.choose(event.path)
+            self.action_panel(self._tabs[0])
+            if self._every_s is None:
+                await self.refresh_now()
+
     def on_explain(self, event: Explain) -> None:
         self._explain(event.finding)
 
@@ -392,9 +405,13 @@ def waiting(snapshot: Snapshot) -> str:
         return snapshot.trouble
     if snapshot.link != "absent":
         return f"{snapshot.path} is empty so far."
-    if snapshot.ranks:
+    if snapshot.fleet is not None:
+        why = f"Waiting for logs of ranks in {snapshot.path}."
+        log = os.path.join(snapshot.path, "run.log")
+        do, how = "Start a program that records there:", f"torchrun -m xlaprof run -o {log} script.py"
+    elif snapshot.ranks:
         why = f"{snapshot.path} does not exist, but {len(snapshot.ranks)} ranks' logs do."
-        do, how = "Follow one of them:", f"xlaprof live {snapshot.ranks[0]}"
+        do, how = "Follow all of them:", f"xlaprof live {os.path.dirname(snapshot.path) or '.'}"
     else:
         why = f"Waiting for {snapshot.path}."
         do, how = "Start a program that records there:", f"xlaprof run -o {snapshot.path} script.py"

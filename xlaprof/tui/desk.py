@@ -44,3 +44,9 @@ class Desk(msgspec.Struct, frozen=True):
     code: Callable[[Place, str, int], Code] | None = None
     #: by name what writes the report to a file, which it names
     exports: Mapping[str, Callable[[Report], str]] = {}
+    #: have another rank on the screen, by the path of its log
+    choose: Callable[[str], None] | None = None
+    #: panels that there is nothing for
+    without: frozenset[str] = frozenset()
+    #: the panel that is shown first; "": the one that had the focus the last time
+    first: str = ""

@@ -27,6 +27,8 @@ from xlaprof.tui.snapshot import Link, Process, Snapshot
 
 #: Bytes of the log between two looks at the clock: some 7,000 events, about 20 ms.
 SLICE = 1 << 20
+#: Seconds that one :meth:`Feed.advance` may take.
+BUDGET_S = 0.4
 #: Events kept to be shown as they are.
 RECENT = 2_000
 #: While a long log is read, the time between two reports is so many times what one takes.
@@ -42,19 +44,21 @@ class Feed:
     """
 
     long_bytes = 20_000_000
+    #: seconds of the monotonic clock, at least, between two reports: who is not looked at need not be told at once
+    pause_s = 0.0
 
     def __init__(
         self,
         path: str,
         clock: Callable[[], float] = time.time,
-        budget_s: float = 0.4,
+        budget_s: float = BUDGET_S,
         slice_bytes: int = SLICE,
         tail: Follower | None = None,
         again: Callable[[], Follower] | None = None,
     ) -> None:
         self.path = path
         self._clock = clock
-        self._budget_s = budget_s
+        self.budget_s = budget_s
         self._slice_bytes = slice_bytes
         self._tail = tail or Tail(path)
         self._header: Header | None = None
@@ -100,7 +104,7 @@ class Feed:
         """Read what has been written since the last call, within the time budget."""
         # Before the log is read: the last events of a process are shown before it is called lost.
         fate = self._process()
-        until = time.monotonic() + self._budget_s
+        until = time.monotonic() + self.budget_s
         try:
             fresh = self._slice()
             while self._read < self._total and time.monotonic() < until:
@@ -163,7 +167,8 @@ class Feed:
 
     def _worth_a_report(self) -> bool:
         """A long log is read first: until its end is reached, reports take a small part of the time."""
-        return self._read >= self._total or time.monotonic() - self._reported_at > _PATIENCE * self._reported_s
+        since = time.monotonic() - self._reported_at
+        return since >= self.pause_s and (self._read >= self._total or since > _PATIENCE * self._reported_s)
 
     def _slice(self) -> bool:
         """Feed the Run the next slice; True if there was something in it."""

@@ -9,6 +9,7 @@ import msgspec
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.views.course import Course
 from xlaprof.analysis.views.details import Details
+from xlaprof.analysis.views.ranks import Ranks
 from xlaprof.events import AnyEvent
 from xlaprof.text.quantities import duration, elapsed, percent, plural, size_text
 
@@ -25,6 +26,32 @@ class Mark(msgspec.Struct, frozen=True):
     step: int
     id: str
     severity: str
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The state line: one word, details, and a colour."""
+
+    word: str
+    detail: str
+    tone: Tone
+
+
+class RankState(msgspec.Struct, frozen=True):
+    """A rank as it stands."""
+
+    rank: int
+    path: str
+    status: Status
+    report: Report | None = None  # None: nothing was read yet
+
+
+class Fleet(msgspec.Struct, frozen=True):
+    """All ranks of one program, whose logs are in a folder."""
+
+    folder: str
+    states: tuple[RankState, ...] = ()
+    ranks: Ranks = Ranks()
+    others: int = 0  # recordings of other programs in the folder, which are left out
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -48,14 +75,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     #: id of a finding -> the step at which its count was last seen to grow, while the log was followed
     last: dict[str, int] = {}
     fresh: frozenset[str] = frozenset()  # ids of findings that the snapshot before did not have
-
-
-class Status(msgspec.Struct, frozen=True):
-    """The state line: one word, details, and a colour."""
-
-    word: str
-    detail: str
-    tone: Tone
+    fleet: Fleet | None = None  # None: one log is followed, not those of a folder
 
 
 def status(snapshot: Snapshot) -> Status:
@@ -64,7 +84,8 @@ def status(snapshot: Snapshot) -> Status:
     if snapshot.link == "unreadable":
         return Status("unreadable", snapshot.trouble, "bad")
     if snapshot.link == "absent":
-        return Status("waiting", f"for {snapshot.path} to appear", "quiet")
+        what = f"{snapshot.path} to appear" if snapshot.fleet is None else f"ranks' logs in {snapshot.path}"
+        return Status("waiting", f"for {what}", "quiet")
     if snapshot.link == "catching up" and snapshot.total > snapshot.read:
         share = percent(snapshot.read / snapshot.total)
         return Status("reading", f"{share} of {size_text(snapshot.total)}", "busy")

@@ -29,6 +29,7 @@ class Graph(ProgramStat, frozen=True):
 
     step: int  # in which it was compiled; -1: before the first
     at_s: float  # since the begin of the recording
+    hash: str = ""  # of the canonical graph: the same program of another rank has the same
     against: int = 0  # the program it was compared with; 0: none
     common: int = 0  # operations recorded in common before they part
     what: str = ""  # "shape" | "scalar" | ...: in what they differ
@@ -122,7 +123,7 @@ def _graphs(run: Fold) -> Iterator[Graph]:
     begin = run.begin or 0
     for record in run.compiles[:GRAPHS]:
         stat = msgspec.structs.asdict(program_stat(run, record))
-        graph = Graph(**stat, step=record.step, at_s=(record.t - begin) / 1e9)
+        graph = Graph(**stat, step=record.step, at_s=(record.t - begin) / 1e9, hash=record.graph)
         yield _parted(graph, record.change, run) if record.change is not None else graph
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -36,11 +36,13 @@ class HelpScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,question_mark,q", "dismiss", "Close")]
 
-    def __init__(self, tabs: list[str], panels: Iterable[type[Region]]) -> None:
-        """``tabs``: the panels that keys show. ``panels``: all that there are."""
+    def __init__(self, keys: Mapping[str, str], panels: Iterable[type[Region]]) -> None:
+        """``keys``: of the panels that have one. ``panels``: all that there are."""
         super().__init__()
-        last = "1234567890"[min(len(tabs), 10) - 1]
-        self._keys = (*MOVING, (f"1 … {last}", ", ".join(tabs[:10])), *KEYS)
+        digits = [(key, panel) for panel, key in keys.items() if key.isdecimal()]
+        letters = [(key, panel) for panel, key in keys.items() if key.isalpha()]
+        shown = ((f"{digits[0][0]} … {digits[-1][0]}", ", ".join(panel for _, panel in digits)), *letters)
+        self._keys = (*MOVING, *shown, *KEYS)
         self._words = [(panel.TITLE.lower(), panel.HELP) for panel in panels if panel.HELP]
 
     def compose(self) -> ComposeResult:

@@ -34,6 +34,8 @@ class Region(Widget):
     HELP: ClassVar[str] = ""  # beside its title on the help screen
     #: Its place among the tabs, and so its key.
     ORDER: ClassVar[int] = 100
+    #: The letter that shows it; "": the next digit, as long as there are some.
+    KEY: ClassVar[str] = ""
     #: Above the tabs, in the left column, in the right one, or in the place of both. What is above the tabs has no tab.
     PLACE: ClassVar[Literal["top", "left", "right", "page"]] = "right"
 

@@ -84,7 +84,7 @@ class SortedTable(DataTable[Text], Generic[Row]):
     @property
     def shown(self) -> int:
         """Rows that the filter leaves."""
-        return len(self._seen)
+        return sum(self._is_wanted(row) for _, row in self._rows)
 
     def choose(self, key: str) -> None:
         """Put the cursor on the row with this key, if it is there."""

@@ -31,13 +31,14 @@ class Tab(Static):
 class TabBar(HorizontalScroll):
     """The names of all panels; the shown one is marked. On wide terminals those of the right column need none."""
 
-    def __init__(self, panels: list[str], places: Mapping[str, str], *, id: str) -> None:
+    def __init__(self, keys: Mapping[str, str], places: Mapping[str, str], *, id: str) -> None:
+        """``keys``: the key of each panel, "" for none. ``places``: the place of each."""
         super().__init__(id=id, can_focus=False)
-        self._panels, self._places = panels, places
+        self._keys, self._places = keys, places
 
     def compose(self) -> ComposeResult:
-        for number, panel in enumerate(self._panels):
-            tab = Tab("1234567890"[number] if number < 10 else "", panel)
+        for panel, key in self._keys.items():
+            tab = Tab(key, panel)
             tab.add_class(f"-of-{self._places[panel]}")
             yield tab
 
