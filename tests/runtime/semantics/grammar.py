@@ -348,7 +348,7 @@ while {t}.numel() and bool({t}.double().sum() < {n}): {t}.clamp_(-1, 9).add_(1)
 #: control flow of PyTorch's own, which Dynamo compiles
 HIGHER_ORDER = """
 {r} = own(cond({t}.sum() > {n}, lambda x: x + 1, lambda x: x - {k}, ({t}.clone(),)))
-{r} = own(while_loop(lambda n, x: n > 0, lambda n, x: (n - 1, x + 1), (torch.full([], {k}).to(device), {t} + 0))[1])
+{r} = own(while_loop(lambda n, x: n > 0, lambda n, x: (n - 1, x + 1), (torch.full([], {k}).to(device), own({t})))[1])
 {r} = own(scan(lambda c, x: ((c + x).clamp(-9, 9), c - x), {t}[0].clone(), {t}.clone())[1])
 """
 

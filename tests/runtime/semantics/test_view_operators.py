@@ -137,6 +137,23 @@ def test_complex_numbers_and_their_parts_are_one_storage() -> None:
     agree(story)
 
 
+def test_a_view_has_the_strides_of_its_own_base_though_a_piece_of_the_same_shape_was_viewed_before() -> None:
+    def told(device: str) -> list[object]:
+        barrier = xr.sync if device == "xla" else lambda: None
+        piece = numbers(device, 3, 4).split([1, 3], 1)[1]
+        barrier()  # the piece has an array of its own now: an input of three by three, as the other tensor is
+        other = numbers(device, 3, 3)
+        barrier()
+        told: list[object] = []
+        for tensor in (piece, other, piece):
+            view = tensor.view(3, 3, 1)
+            told += [view.stride(), view.storage_offset(), view.is_contiguous(), view.cpu().tolist()]
+            barrier()
+        return told
+
+    agree(told)
+
+
 @pytest.mark.parametrize(
     "make",
     [

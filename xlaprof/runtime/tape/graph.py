@@ -15,7 +15,7 @@ from xlaprof.runtime.trace.storage import Sig
 from xlaprof.runtime.trace.trie import Node, Packed, Ref, leaves
 from xlaprof.text.quantities import plural
 
-from .grow import INPUT
+from .grow import form_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,7 +88,7 @@ def extract(end: Node, outs: tuple[int, ...], input_at: Mapping[int, int]) -> Gr
             node = entered.pop(slot, None)
             if node is not None:
                 names[slot] = f"p{len(inputs)}"
-                lines.append(f"p{len(inputs)}:{_form(node).text}")
+                lines.append(f"p{len(inputs)}:{form_of(node).text}")
                 inputs.append(node)
 
     for node in path:
@@ -119,7 +119,7 @@ def extract(end: Node, outs: tuple[int, ...], input_at: Mapping[int, int]) -> Gr
         nodes=tuple(nodes),
         inputs=tuple(node.slot for node in inputs),
         positions=tuple(input_at[node.slot] for node in inputs),
-        sigs=tuple(_form(node) for node in inputs),
+        sigs=tuple(form_of(node) for node in inputs),
         floats=tuple(floats),
         ints=tuple(ints),
         seeds=tuple(seeds),
@@ -163,11 +163,6 @@ def _needed(maker: dict[int, Node], outs: tuple[int, ...], input_at: Mapping[int
             if slot not in input_at:
                 todo.extend(reads(node))
     return needed
-
-
-def _form(node: Node) -> Any:
-    """Shape and dtype of an input, and how it lies on several devices."""
-    return node.key if node.op is INPUT else node.sig
 
 
 def canonical_name(node: Node) -> str:

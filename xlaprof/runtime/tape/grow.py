@@ -22,7 +22,7 @@ from xlaprof.runtime.trace import naming, source
 from xlaprof.runtime.trace.evaluate import Call
 from xlaprof.runtime.trace.ops import SCALAR, TENSOR, TENSORS
 from xlaprof.runtime.trace.storage import Sig, View
-from xlaprof.runtime.trace.trie import Const, Divergence, Node, Packed, Ref, Spec
+from xlaprof.runtime.trace.trie import Const, Divergence, Node, Out, Packed, Ref, Spec
 
 if TYPE_CHECKING:
     from xlaprof.runtime.trace.ops import Op
@@ -43,6 +43,35 @@ class Pseudo:
 
 
 INPUT: Any = Pseudo("xlaprof.input")
+
+
+class Piece:
+    """The key of an input that is a piece (``split``) of another tensor: views of it have strides over that one."""
+
+    __slots__ = ("dtype", "form", "shape", "text")
+
+    def __init__(self, form: Any) -> None:
+        self.form = form  # as of an input that is no piece: programs do not tell them apart
+        self.shape, self.dtype, self.text = form.shape, form.dtype, form.text
+
+
+_pieces: dict[tuple[Any, tuple[int, ...], int], Piece] = {}
+
+
+def piece(form: Any, shown: Out) -> Piece:
+    """The one :class:`Piece` of ``form`` with the strides and the offset of ``shown``."""
+    key = form, shown.strides, shown.offset
+    found = _pieces.get(key)
+    return _pieces.setdefault(key, Piece(form)) if found is None else found
+
+
+def form_of(node: Node) -> Any:
+    """Shape and dtype of the value of ``node``, and how it lies on several devices where it is an input."""
+    if node.op is not INPUT:
+        return node.sig
+    return node.key.form if type(node.key) is Piece else node.key
+
+
 EMPTY: Any = Pseudo("xlaprof.empty", lambda ctx: jnp.zeros(ctx.out[0].shape, ctx.out[0].jax))
 #: marks a new default dtype (:mod:`xlaprof.runtime.pytorch.default_dtype`); computes nothing
 DEFAULT: Any = Pseudo("xlaprof.default_dtype")

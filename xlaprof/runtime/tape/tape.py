@@ -21,7 +21,7 @@ from xlaprof.runtime.trace.storage import NOWHERE, Constant, Copy, Failed, Sig, 
 from xlaprof.runtime.trace.trie import Const, Divergence, Node, Packed, Ref, Spec, prune
 
 from . import op_counters
-from .grow import ALWAYS_PACKED, DEFAULT, EMPTY, INPUT, grow
+from .grow import ALWAYS_PACKED, DEFAULT, EMPTY, INPUT, grow, piece
 from .known_traces import KEPT, KNOWN, KnownTrace
 from .views import scatter_of
 
@@ -172,6 +172,8 @@ class Tape:
         slot = self.by_array.get(id(array))
         if slot is None:
             form = storage.sig if self.partition is None else self.partition.form(array, storage.sig)
+            if isinstance(storage, View):
+                form = piece(form, storage.steps[-1].outs[0])
             slot = self.pseudo(INPUT, form, (), {}, Spec(storage.sig))
             self.by_array[id(array)] = slot
             self.input_at[slot] = len(self.arrays)

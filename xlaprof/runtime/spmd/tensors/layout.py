@@ -13,7 +13,7 @@ from xlaprof.runtime import metrics
 from xlaprof.runtime.spmd.sharding import OpSharding, ShardingType
 from xlaprof.runtime.spmd.tiles import MARK
 from xlaprof.runtime.tape import tapes
-from xlaprof.runtime.tape.grow import INPUT
+from xlaprof.runtime.tape.grow import INPUT, form_of
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import Storage, View
 from xlaprof.runtime.trace.trie import Ref, Spec
@@ -48,7 +48,7 @@ def _recorded(tape: Tape, slot: int) -> OpSharding | None:
     node = makers.get(slot)
     if node is not None and node.op is MARK:
         return cast(OpSharding, node.args[1])
-    return cast(OpSharding, node.key.sharding) if node is not None and node.op is INPUT else None
+    return cast(OpSharding, form_of(node).sharding) if node is not None and node.op is INPUT else None
 
 
 def constrain(storage: Storage, sharding: OpSharding) -> None:
