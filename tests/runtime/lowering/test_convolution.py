@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from jax import lax
 
-from xlaprof.runtime.lowering.convolution import convolution_backward
+from xlaprof.runtime.lowering.convolution import convolution, convolution_backward
 
 from .harness import check
 
@@ -61,6 +61,37 @@ def test_transposed_convolution_with_output_padding(dims: int, case: str) -> Non
         _both_ways(conv(x, w, b, output_padding=output_padding, **options))
 
     assert check(story).checked["aten.convolution_backward.default"] == 1
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_few_windows_of_a_large_kernel_are_a_product(dims: int, transposed: bool) -> None:
+    """XLA on a CPU would first reorder the kernel, which takes up to ninety times as long as the product."""
+    spatial, size = (2, 3, 2)[:dims], (2, 3, 1)[:dims]
+    convolutions = {1: (F.conv1d, F.conv_transpose1d), 2: (F.conv2d, F.conv_transpose2d)}
+    conv = convolutions.get(dims, (F.conv3d, F.conv_transpose3d))[transposed]
+    inputs, outputs = (40, 3) if transposed else (3, 40)
+
+    def story() -> None:
+        for options in ({}, {"stride": 2}, {"padding": 1}, {"dilation": 2, "padding": 1}, {"stride": 3, "padding": 1}):
+            w = torch.randn(40, 3, *size, requires_grad=True)
+            x = torch.randn(1, inputs, *(n + 1 for n in spatial), requires_grad=True)
+            _both_ways(conv(x, w, torch.randn(outputs, requires_grad=True), **options))
+
+    assert check(story).checked["aten.convolution_backward.default"] == 5
+
+    x, grad = jnp.ones((1, 3, *spatial)), jnp.ones((1, 40, *(n - k + 1 for n, k in zip(spatial, size, strict=True))))
+    if transposed:
+        x, grad = grad, x
+    geometry = [[1] * dims, [0] * dims, [1] * dims, transposed, [0] * dims, 1]
+    steps = jax.make_jaxpr(
+        lambda weight: (
+            convolution(None, x, weight, None, *geometry),  # type: ignore[arg-type]
+            convolution_backward(None, grad, x, weight, None, *geometry, [True, True, False])[:2],  # type: ignore[arg-type]
+        )
+    )(jnp.ones((40, 3, *size)))
+    assert "dot_general" in str(steps)
+    assert "conv_general_dilated" not in str(steps)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

@@ -7,34 +7,30 @@ the weight is the same for both, with input and gradient in each other's place.
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from . import few_windows
+from .few_windows import Geometry
 from .registry import Array, Ctx, Ints, MaybeArray, lower
 
 
-class _Geometry(NamedTuple):
-    """Of a plain convolution: one number per spatial dimension, padding before and after."""
-
-    stride: Ints
-    pads: tuple[tuple[int, int], ...]
-    dilation: Ints
-    groups: int
-
-
-def _geometry(spatial: int, stride: Ints, padding: Ints, dilation: Ints, extra: Ints, groups: int) -> _Geometry:
+def _geometry(spatial: int, stride: Ints, padding: Ints, dilation: Ints, extra: Ints, groups: int) -> Geometry:
     """A single number holds for all dimensions. ``extra``: rows that a transposed convolution adds at the end."""
     stride, padding, dilation, extra = (
         tuple(v) * spatial if len(v) == 1 else tuple(v) for v in (stride, padding, dilation, extra)
     )
-    return _Geometry(stride, tuple((p, p - e) for p, e in zip(padding, extra, strict=True)), dilation, groups)
+    return Geometry(stride, tuple((p, p - e) for p, e in zip(padding, extra, strict=True)), dilation, groups)
 
 
-def _plain(x: Array, weight: Array, geometry: _Geometry, spread: Ints | None = None) -> Array:
+def _plain(x: Array, weight: Array, geometry: Geometry, spread: Ints | None = None) -> Array:
     """``x`` is ``(N, in, *spatial)``, ``weight`` ``(out, in / groups, *kernel)``; ``spread``: zeros go between rows."""
+    windows = geometry.windows(x.shape[2:], weight.shape[2:])
+    if spread is None and few_windows.are_few(x.shape[0], windows, weight, geometry):
+        return few_windows.plain(x, weight, geometry)
     layout = "DHW"[5 - x.ndim :]
     return lax.conv_general_dilated(
         x,
@@ -49,11 +45,13 @@ def _plain(x: Array, weight: Array, geometry: _Geometry, spread: Ints | None = N
     )
 
 
-def _transposed(x: Array, weight: Array, geometry: _Geometry) -> Array:
+def _transposed(x: Array, weight: Array, geometry: Geometry) -> Array:
     """The transpose of :func:`_plain` in its input: the flipped kernel over ``x`` spread out by the stride.
 
     The kernel's (in, out / groups) channels become (out, in / groups).
     """
+    if few_windows.are_few(x.shape[0], x.shape[2:], weight, geometry):
+        return few_windows.transposed(x, weight, geometry)
     stride, pads, dilation, groups = geometry
     inputs, outputs, *kernel = weight.shape
     weight = weight.reshape(groups, inputs // groups, outputs, *kernel).swapaxes(1, 2)
@@ -63,11 +61,13 @@ def _transposed(x: Array, weight: Array, geometry: _Geometry) -> Array:
     if x.ndim == 5:  # XLA's fast kernels for the CPU spread out one or two dimensions only
         x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0)] * 2 + [(0, 0, s - 1) for s in stride])
         stride = (1,) * len(stride)
-    return _plain(x, weight, _Geometry((1,) * len(stride), pads, dilation, groups), stride)
+    return _plain(x, weight, Geometry((1,) * len(stride), pads, dilation, groups), stride)
 
 
-def _of_weight(x: Array, grad: Array, weight: Array, geometry: _Geometry) -> Array:
+def _of_weight(x: Array, grad: Array, weight: Array, geometry: Geometry) -> Array:
     """The gradient of :func:`_plain` in its weight, where the gradient in its result is ``grad``."""
+    if few_windows.are_few(grad.shape[0], grad.shape[2:], weight, geometry):
+        return few_windows.of_weight(x, grad, weight, geometry)
     stride, pads, dilation, groups = geometry
     kernel = weight.shape[2:]
     if groups == 1 or weight.shape[1] == 1:
@@ -107,10 +107,7 @@ def convolution_backward(
         of_input = _plain(grad_output, weight, geometry)
     elif mask[0]:
         # the last rows that no window reached
-        covered = [
-            (n - 1) * s - sum(pad) + d * (k - 1) + 1
-            for n, s, pad, d, k in zip(grad.shape[2:], *geometry[:3], weight.shape[2:], strict=True)
-        ]
+        covered = geometry.covered(grad.shape[2:], weight.shape[2:])
         rest = [n - c for n, c in zip(x.shape[2:], covered, strict=True)]
         pads = tuple((before, after - r) for (before, after), r in zip(geometry.pads, rest, strict=True))
         of_input = _transposed(grad_output, weight, geometry._replace(pads=pads))

@@ -55,7 +55,7 @@ class Piece:
         self.shape, self.dtype, self.text = form.shape, form.dtype, form.text
 
 
-_pieces: dict[tuple[Any, tuple[int, ...], int], Piece] = {}
+_pieces: dict[tuple[Any, tuple[int, ...] | None, int | None], Piece] = {}
 
 
 def piece(form: Any, shown: Out) -> Piece:
