@@ -31,6 +31,7 @@ from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.whatif.replay import Cut
 from xlaprof.events import Change
 from xlaprof.text.quantities import duration, percent, plural, times
+from xlaprof.text.strings import enumerated
 
 _Key = TypeVar("_Key")
 _Parts = defaultdict[str, float]  # what, or why -> ns
@@ -450,6 +451,4 @@ def _listed(parts: _Parts) -> str:
     least = WORTH_SAYING * sum(parts.values())
     large = [part for part in most[:NAMED] if part[1] >= least] or most[:1]
     named = [f"{name} ({duration(ns / 1e9)})" for name, ns in large]
-    if len(most) > len(named):
-        return f"{', '.join(named)} and {len(most) - len(named)} more"
-    return f"{', '.join(named[:-1])} and {named[-1]}"
+    return enumerated([*named, *(name for name, _ in most[len(named) :])], len(named))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def printable(text: str) -> str:
@@ -15,6 +15,13 @@ def printable(text: str) -> str:
 def clip(text: str, longest: int) -> str:
     """``text`` in at most ``longest`` characters, its end replaced by three dots where it is longer."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def enumerated(texts: Sequence[str], most: int) -> str:
+    """ "a, b and c"; of more than ``most`` these and how many more there are: "a, b, c and 2 more"."""
+    if len(texts) > most:
+        return f"{', '.join(texts[:most])} and {len(texts) - most} more"
+    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

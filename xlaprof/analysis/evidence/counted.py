@@ -29,6 +29,20 @@ from xlaprof.text.quantities import plural
 Key = tuple[int, int]  # stack, operation
 
 
+def values(changes: Iterable[tuple[str, str]]) -> tuple[tuple[str, int], ...]:
+    """Every value of a thing that changed, and what was compiled for it, in order of first use.
+
+    ``changes``: the value before and now, at each compile; empty where it is not known.
+    """
+    counts: dict[str, int] = {}
+    for nth, (old, new) in enumerate(changes):
+        if not nth and old:
+            counts[old] = 1
+        if new:
+            counts[new] = counts.get(new, 0) + 1
+    return tuple(counts.items())
+
+
 class Known(msgspec.Struct, frozen=True):
     """Events that the analysis keeps one by one."""
 

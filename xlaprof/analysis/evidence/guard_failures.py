@@ -13,12 +13,12 @@ eagerly where no version fits. Cost: the compile time of the versions, XLA's par
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence import guards as texts
 from xlaprof.analysis.evidence.breaks import Broken, Line, broken, function_name
-from xlaprof.analysis.evidence.counted import Known
+from xlaprof.analysis.evidence.counted import Known, values
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.guards import Case, sizes_of_dim
 from xlaprof.analysis.fold.torch_compile import RecompileRecord
@@ -27,6 +27,7 @@ from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.principles import HABIT, LARGE
 from xlaprof.events import DynamoLimit, Guard
 from xlaprof.text.quantities import duration, times
+from xlaprof.text.strings import enumerated
 
 _CONFIG = "torch._dynamo.config."
 #: operation of a finding on a limit
@@ -287,18 +288,6 @@ def cost_s(recompiles: list[Blamed]) -> float:
     return sum(record.dur for record, _, _ in recompiles) / 1e9
 
 
-def values_seen(guards: Sequence[Guard]) -> list[tuple[str, int]]:
-    """Every value of the thing that changed, and the versions compiled for it, in order of first use."""
-    counts: dict[str, int] = {}
-    for i, guard in enumerate(guards):
-        old, new = sizes_of_dim(guard)
-        if not i and old:
-            counts[old] = 1
-        if new:
-            counts[new] = counts.get(new, 0) + 1
-    return list(counts.items())
-
-
 def _compiled_again(facts: Facts, records: list[RecompileRecord]) -> str:
     """ "forward was compiled again 3 times", "forward and the part of forward behind line 7 were .. 3 times each"."""
     counts = Counter((one.event.code, one.event.func, one.event.resumed) for one in records)
@@ -309,7 +298,7 @@ def _compiled_again(facts: Facts, records: list[RecompileRecord]) -> str:
     each = list(counts.values())
     if len(each) <= 1:
         return f"{parts[0] if parts else 'the function'} was compiled again {times(sum(each))}"
-    together = f"{', '.join(parts[:-1])} and {parts[-1]} were compiled again"
+    together = f"{enumerated(parts, len(parts))} were compiled again"
     return f"{together} {times(each[0])} each" if len(set(each)) == 1 else f"{together} {times(sum(each))} together"
 
 
@@ -369,7 +358,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         evidence=[*evidence(recompiles), *([f"guard: {texts.code(guard)}"] if guard.text else [])],
         discriminator=f"torch.compile {guard.kind} {guard.subject}",
         also=_also(facts, recompiles),
-        values=tuple(values_seen([one for one in guards if one.kind == guard.kind])),
+        values=values(sizes_of_dim(one) for one in guards if one.kind == guard.kind),
         remedy=texts.remedy(guard, case),
     )
 

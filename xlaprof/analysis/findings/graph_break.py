@@ -18,7 +18,7 @@ import msgspec
 
 from xlaprof.analysis.evidence import library_options
 from xlaprof.analysis.evidence.breaks import Broken, captured, causes, function_name, within
-from xlaprof.analysis.evidence.counted import Matching
+from xlaprof.analysis.evidence.counted import Matching, values
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.guard_failures import (
     LIMIT,
@@ -30,15 +30,15 @@ from xlaprof.analysis.evidence.guard_failures import (
     limit_clause,
     limit_hit,
     sort_out,
-    values_seen,
 )
-from xlaprof.analysis.evidence.guards import needed_for
+from xlaprof.analysis.evidence.guards import needed_for, sizes_of_dim
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.torch_compile import BehindTally, CallTally
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.principles import NAMED
 from xlaprof.events import DynamoCompile, GraphBreak
 from xlaprof.text.quantities import duration, plural, times
+from xlaprof.text.strings import enumerated
 
 _OUTSIDE = (
     "Move what this line does out of the compiled function, before or after the call, or write it with tensor "
@@ -124,8 +124,8 @@ def _handed_over(facts: Facts, behind: list[Blamed]) -> Iterator[str]:
                 f"{times(len(blamed))} for {names or 'its arguments'}, {seconds} in all"
             )
         elif sort:
-            values = _few([value for value, _ in values_seen(guards)])
-            yield f"{sort} here is a guard, so {again} ({values}), {seconds} in all"
+            seen = _few([value for value, _ in values(map(sizes_of_dim, guards))])
+            yield f"{sort} here is a guard, so {again} ({seen}), {seconds} in all"
         else:
             name = guards[0].subject
             yield f"{name}, kept over the break, is another object in each call, so {again}, {seconds} in all"
@@ -176,9 +176,7 @@ def _cut(facts: Facts, here: Broken) -> Iterator[str]:
 
 def _names(facts: Facts, functions: set[tuple[int, int]]) -> str:
     names = [function_name(facts, *one) or "the function" for one in sorted(functions)]
-    if len(names) > NAMED:
-        return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return enumerated(names, NAMED)
 
 
 def _apart(facts: Facts, here: Broken) -> BehindTally:

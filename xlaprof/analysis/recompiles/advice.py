@@ -69,7 +69,7 @@ def advise(facts: Facts, group: Group) -> Advice:
             f"Call {words.barrier} after what {quoted(facts.names.place(change.condition))} decides on: it begins a "
             "graph, and what follows it is the graph of the other steps."
         )
-    text, remedy = plain_advice(facts, group, _moved(facts, group))
+    text, remedy = plain_advice(facts, group)
     if group.sort == "dtype":
         remedy = f"{name} = {fill(words.convert_code, name=name, dtype=dtype_code(words, dtype(change.old)))}"
     return Advice(text, remedy)
@@ -80,19 +80,6 @@ def _is_beginning(group: Group) -> bool:
     change, parts = group.first, group.extras[0].record.parts
     in_front = group.sort == "operation" and not change.role and not change.position and not change.removed
     return in_front and change.condition > 0 and len(parts) == 1 and parts[0].size == change.added > 0
-
-
-def _moved(facts: Facts, group: Group) -> str:
-    """The clause on moving the barrier, where what runs between two turns of the rarer path would be one graph with it,
-    because these are equally far apart."""
-    record = group.extras[0].record
-    rhythm = facts.run.program_rhythms.get(record.program)
-    if group.sort != "operation" or rhythm is None or rhythm.every <= 1:
-        return ""
-    others = barriers.without_those(facts.run, lambda cut: cut[0] == record.stack and cut[1] != record.program)
-    line = facts.names.place(record.stack).line
-    at = f" at line {line}" if line else ""
-    return f", or move the barrier{at} so that every graph holds the same work" if others.pays() else ""
 
 
 def _scalar(words: Vocabulary, group: Group) -> Advice:

@@ -28,7 +28,7 @@ _MODE = (
     "Call model.train() after the evaluation and model.eval() before it, each before the next step is recorded, and "
     "give the evaluation a barrier of its own."
 )
-_PATH = "Take the same path in every step ({words.arrays}.where instead of {instead_of}){moved}."
+_PATH = "Take the same path in every step ({words.arrays}.where instead of {instead_of})."
 _WARM_UP = "Make the tensors that a step starts from the same in every step, for instance by one warm-up step."
 
 _OTHER = _Text("the graph ({sort}) changed {went}{of}", _WARM_UP)
@@ -152,9 +152,9 @@ def explanation(facts: Facts, group: Group, rhythm: str) -> str:
     return f"{what}: {again}.{fixed}"
 
 
-def plain_advice(facts: Facts, group: Group, moved: str) -> tuple[str, str]:
-    """The advice of the table, and its code. ``moved``: what else helps where paths differ."""
-    text, fields = _text(facts, group), {**_fields(facts, group), "moved": moved}
+def plain_advice(facts: Facts, group: Group) -> tuple[str, str]:
+    """The advice of the table, and its code."""
+    text, fields = _text(facts, group), _fields(facts, group)
     return text.advice.format_map(fields), text.remedy.format_map(fields)
 
 

@@ -260,7 +260,7 @@ def _settles(record: CompileRecord, change: Change, age: int, back: bool) -> boo
     """Whether a first graph is replaced within the first steps of its work, for good: it does not come ``back``."""
     if record.trigger in ("read", "dynamo") or change.what not in _SETTLING:
         return False
-    return age <= EARLY and (_is_carried(record, change) or not back)
+    return age <= EARLY and not back
 
 
 def _ages(facts: Facts) -> dict[int, int]:
@@ -281,12 +281,6 @@ def _loop_begins(facts: Facts) -> int:
     """The moment at which a barrier of the loop first compiled a graph; 0 where no loop is known."""
     loop = {stack for stack, site in facts.barriers.items() if site.executed >= HABIT}
     return min((record.t for record in facts.run.compiles if record.stack in loop), default=0)
-
-
-def _is_carried(record: CompileRecord, change: Change) -> bool:
-    """Whether a sum begins as a number: the first pass of its loop adds to that, the others to a tensor."""
-    of_one = not change.old.endswith(" tensors")  # a list's
-    return record.nth == 1 and change.what in ("aliasing", "inputs") and not change.role and of_one
 
 
 def _begins_as_number(change: Change) -> bool:

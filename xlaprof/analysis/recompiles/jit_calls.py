@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from xlaprof.analysis.evidence.counted import Known
+from xlaprof.analysis.evidence.counted import Known, values
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.fold.jit import JitRecord, JitTally
 from xlaprof.analysis.model import Charge, CompiledFunctions, Finding, FromTo, FunctionStat, Moment
@@ -199,7 +199,7 @@ def _finding(facts: Facts, group: list[JitRecord]) -> Finding:
         evidence=listed([_evidence(record) for record in group]),
         discriminator=f"{name} {change.kind} {change.name}",
         also=[facts.names.place(one) for record in group for one in (record.event.stack, record.event.code)],
-        values=tuple(_values(changes)),
+        values=values((one.old, one.new) for one in changes),
     )
 
 
@@ -236,14 +236,6 @@ def _evidence(record: JitRecord) -> str:
     others = [f"{one.name} {one.old} -> {one.new}".strip() for one in record.event.changes[1:4]]
     too = f"; differs too: {', '.join(others)}" if others else ""
     return f"{when}: {duration(record.event.dur / 1e9)}, {record.event.changes[0].name} {_went(record)}{too}"
-
-
-def _values(changes: list[ArgumentChange]) -> list[tuple[str, int]]:
-    counts: dict[str, int] = {changes[0].old: 1} if changes[0].old else {}
-    for change in changes:
-        if change.new:
-            counts[change.new] = counts.get(change.new, 0) + 1
-    return list(counts.items())
 
 
 # -- what JAX did, and why each second was spent
