@@ -65,11 +65,6 @@ class Activity:
         return host.OTHER if kind in _UNSURE else kind
 
     @property
-    def guessed(self) -> bool:
-        """Whether only the lines around it are known."""
-        return not self.seen and isinstance(self.main, tuple)
-
-    @property
     def own_tallies(self) -> list[Tally]:
         """The tallies of the program's own causes: without the wait for a processor that other programs use."""
         return [

@@ -64,8 +64,6 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
         return False
     if _recorded_instead(facts, activity, total):
         return False
-    if activity.guessed and total < MOST * _unexplained(facts, activity):
-        return False
     rhythm = activity.rhythm
     times = max([rhythm.steps, *(tally.habit.count for tally in own)])
     if times < HABIT or max(tally.habit_most for tally in own) * 2 > total:
@@ -116,18 +114,6 @@ def _recorded_instead(facts: Facts, activity: Activity, total: float) -> bool:
         hollow = sum(ns for hole, ns in activity.holes().items() if _has_line_between(facts, hole))
         return max(seen, hollow) < _SEEN * total
     return False
-
-
-def _unexplained(facts: Facts, activity: Activity) -> float:
-    """ns of other idle time in which the host recorded, or that nothing explains: a busy machine stretches it all."""
-
-    def is_unexplained(cause: Cause) -> bool:
-        if isinstance(cause, Seen):
-            return cause.cause == host.TRACING
-        return isinstance(cause, tuple) or cause in (host.TRACING, host.OTHER)
-
-    causes = facts.run.window.idle.causes.items()
-    return sum(tally.total for cause, tally in causes if cause not in activity.causes and is_unexplained(cause))
 
 
 def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
