@@ -1,4 +1,4 @@
-"""``xlaprof run --live``: the terminal UI has the terminal, and the program's output comes when it is closed."""
+"""``xlaprof run --live``: the UI has the terminal, with the program's output, which follows when it is closed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,8 +49,9 @@ class Session:
         self.seen = b""
 
     def until(self, text: str) -> None:
+        deadline = time.monotonic() + 120  # a UI that goes on drawing is no sign of it
         while text.encode() not in self.seen:
-            ready, _, _ = select.select([self.terminal], [], [], 120)
+            ready, _, _ = select.select([self.terminal], [], [], max(0, deadline - time.monotonic()))
             assert ready, f"never saw {text!r}: {self.seen[-2000:]!r}"
             chunk = self._read()
             assert chunk, f"ended without {text!r}: {self.seen[-2000:]!r}"
@@ -84,7 +86,7 @@ def program(tmp_path: Path) -> Iterator[Path]:
 
 def test_the_output_comes_when_the_ui_is_closed_and_then_the_report(tmp_path, program) -> None:
     session = Session(tmp_path, "--live", "train.py")
-    session.until("Step time")  # a title of the UI
+    session.until("exit code 3")  # the UI says how the program ended
     assert b"to stderr" not in session.seen
     session.press("q")
     session.until("Nothing was observed but")
@@ -101,7 +103,7 @@ def test_output_into_a_pipe_is_left_alone(tmp_path, program) -> None:
     os.close(writing)
     with os.fdopen(reading) as piped:
         assert piped.readline() == "to the terminal: False\n"  # while the UI is open
-        session.until("Step time")
+        session.until("exit code 3")
         session.press("q")
         session.until("\x1b[?1049l")
         assert session.end() == 3
@@ -116,6 +118,50 @@ def test_a_killed_program_closes_the_ui_and_what_it_wrote_is_not_lost(tmp_path) 
         os.kill(pid, signal.SIGKILL)
     session.until("to stderr")
     assert session.end() == 128 + 9
+
+
+ENDLESS = PROGRAM.format(end="import threading; threading.Event().wait()")
+
+
+def test_the_output_is_in_a_pane_and_quitting_asks_before_it_ends_the_program(tmp_path) -> None:
+    (tmp_path / "train.py").write_text(ENDLESS)
+    session = Session(tmp_path, "--live", "--no-report", "train.py")
+    session.until("Step time")
+    session.press("u")
+    session.until("to stderr")
+    assert b"\x1b[?1049l" not in session.seen, "the UI is still there"
+    session.press("\x03")
+    session.until("as Ctrl-C does")
+    (pid,) = children(session.pid)
+    os.kill(pid, 0)  # it runs still
+    session.press("\x1b[B\r")  # down, enter
+    session.until("failed")
+    session.until("KeyboardInterrupt")
+    session.press("q")
+    session.until("\x1b[?1049l")
+    assert session.end() == 128 + 2, "as a program that was interrupted"
+
+
+def test_a_screen_that_is_left_or_killed_leaves_the_program_and_the_terminal(tmp_path) -> None:
+    end = "input(); print('it goes', 'on', flush=True); sys.exit(5)"
+    (tmp_path / "train.py").write_text(PROGRAM.format(end=end))
+    for how in ("left", "killed"):
+        session = Session(tmp_path, "--live", "--no-report", "--force", "train.py")
+        session.until("Step time")
+        if how == "left":
+            session.press("q")
+            session.until("close the screen")
+            session.press("\x1b[B\x1b[B\r")
+        else:
+            (program,) = children(session.pid)
+            (keeper,) = children(program)
+            (ui,) = children(keeper)
+            os.kill(ui, signal.SIGKILL)
+        session.until("\x1b[?1049l")
+        session.until("to stderr")
+        session.press("\n")  # what it waits for: the keys are its own now
+        session.until("it goes on")
+        assert session.end() == 5
 
 
 def children(pid: int) -> list[int]:

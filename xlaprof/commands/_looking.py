@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xlaprof.tui.desk import Code, Desk
     from xlaprof.tui.feed import Feed
     from xlaprof.tui.fleet import FleetFeed
+    from xlaprof.tui.program import Program
     from xlaprof.tui.snapshot import Mark
 
 _MARKED = 30_000_000  # bytes: steps of longer recordings are not marked
@@ -56,13 +57,16 @@ class Whole:
         self._reader.close()
 
 
-def look(path: str, opened: Callable[[], Follower]) -> int:
-    """The UI over ``path`` until it is closed; the exit code. ``opened``: opens it, more than once if it is long."""
+def look(path: str, opened: Callable[[], Follower], program: Program | None = None) -> int:
+    """The UI over ``path`` until it is closed; the exit code. ``opened``: opens it, more than once if it is long.
+
+    ``program``: the one that writes it, where that is ours to end.
+    """
     from xlaprof.tui.feed import Feed
 
     with closing(Feed(path, tail=opened(), again=opened)) as feed:
         feed.open()
-        return _show(feed)
+        return _show(feed, program)
 
 
 def look_at_all(folder: str, wait: bool) -> int:
@@ -75,23 +79,24 @@ def look_at_all(folder: str, wait: bool) -> int:
         return _show(feed)
 
 
-def _show(feed: Feed | FleetFeed) -> int:
+def _show(feed: Feed | FleetFeed, program: Program | None = None) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UserError(f"the terminal UI needs a terminal to draw in; without one: xlaprof report {feed.path}")
 
     from xlaprof.tui.app import LiveApp
 
-    app = LiveApp(feed.advance, desk=desk(feed))
+    app = LiveApp(feed.advance, desk=desk(feed, program))
     app.run()
     return app.return_code or 0
 
 
-def desk(feed: Feed | FleetFeed) -> Desk:
+def desk(feed: Feed | FleetFeed, program: Program | None = None) -> Desk:
     """What the UI over ``feed`` may ask for."""
     from xlaprof.tui.desk import Desk
     from xlaprof.tui.fleet import FleetFeed
 
     several = isinstance(feed, FleetFeed)
+    absent = {"ranks": not several, "output": program is None}
     return Desk(
         explain=partial(_explain, feed),
         marks=partial(_marks, feed),
@@ -99,8 +104,9 @@ def desk(feed: Feed | FleetFeed) -> Desk:
         code=_code,
         exports={"HTML": _write_html, "JSON": _write_json},
         choose=feed.choose if isinstance(feed, FleetFeed) else None,
-        without=frozenset() if several else frozenset({"ranks"}),
+        without=frozenset(name for name, missing in absent.items() if missing),
         first="ranks" if several else "",
+        program=program,
     )
 
 

@@ -29,6 +29,7 @@ from xlaprof.tui.desk import Desk
 from xlaprof.tui.panels.findings import label
 from xlaprof.tui.panels.ranks import RanksPanel
 from xlaprof.tui.panels.steps import StepsPanel
+from xlaprof.tui.program import Program
 from xlaprof.tui.screens.choice import ChoiceScreen
 from xlaprof.tui.screens.explained import ExplainedScreen
 from xlaprof.tui.screens.help import HelpScreen
@@ -328,7 +329,33 @@ class LiveApp(App[None]):
         self.notify(for_screen(f"Written: {written}"), markup=False)
 
     async def action_quit(self) -> None:
-        """End the UI; the program goes on."""
+        """End the UI. Where it has the terminal of a program that still runs, ask what is to become of that."""
+        program = self.desk.program
+        if program is None or not self._running_still():
+            self._leave()
+        elif not isinstance(self.screen, ChoiceScreen):
+            self._ask(program)
+
+    def _running_still(self) -> bool:
+        latest = self._latest
+        ended = latest is not None and latest.report is not None and latest.report.run.finished
+        return not ended and (latest is None or latest.process != "gone")
+
+    @work
+    async def _ask(self, program: Program) -> None:
+        end = ("kill", "kill it: it has not ended") if program.interrupted else ("end", "end it, as Ctrl-C does")
+        stay = ("stay", "stay, and let it run")
+        leave = ("leave", "close the screen; the program goes on")
+        answer = await self.push_screen_wait(ChoiceScreen("The program still runs", [stay, end, leave]))
+        if answer == "end":
+            program.interrupt()
+            self.notify("The program was interrupted; the screen stays until you close it.")
+        elif answer == "kill":
+            program.kill()
+        elif answer == "leave":
+            self._leave()
+
+    def _leave(self) -> None:
         settings.save(self._remembered)
         self.exit()
 

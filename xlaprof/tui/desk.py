@@ -12,6 +12,7 @@ from rich.console import RenderableType
 
 from xlaprof.analysis.model import Finding, Place, Report
 from xlaprof.analysis.views.painting import Painting, View
+from xlaprof.tui.program import Program
 from xlaprof.tui.snapshot import Mark
 
 
@@ -50,3 +51,5 @@ class Desk(msgspec.Struct, frozen=True):
     without: frozenset[str] = frozenset()
     #: the panel that is shown first; "": the one that had the focus the last time
     first: str = ""
+    #: the program beside the screen, which it may end; None: it only looks on
+    program: Program | None = None

@@ -27,7 +27,7 @@ KEYS = (
     ("t", "light or dark"),
     ("ctrl+p", "all of this by name"),
     ("?", "this help; escape closes it"),
-    ("q", "quit; the program that is watched goes on"),
+    ("q", "quit; a program that is watched goes on"),
 )
 
 
