@@ -278,6 +278,7 @@ class StepTally(msgspec.Struct):
     recent: deque[int] = msgspec.field(default_factory=lambda: deque(maxlen=RECENT))
     series: Series[int] = msgspec.field(default_factory=Series)  # in order of time, without the first
     last_num: int = -1
+    total: int = 0  # steps that the first one says there will be; 0: it says nothing
     unbarred: int = 0  # steps since something cut the graph
     worst_unbarred: int = 0
 
@@ -320,4 +321,5 @@ class StepTally(msgspec.Struct):
         self.series.merge(other.series)
         self.recent.extend(other.recent)
         self.last_num = max(self.last_num, other.last_num)
+        self.total = max(self.total, other.total)
         self.worst_unbarred = max(self.worst_unbarred, other.worst_unbarred)
