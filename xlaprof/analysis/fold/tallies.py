@@ -269,6 +269,9 @@ class ScopeTally(msgspec.Struct):
         return self.own + (self.digest_ns * self.own // known if known else self.digest_ns)
 
 
+_ENDLESS = 1 << 53  # steps that no program takes
+
+
 class StepTally(msgspec.Struct):
     """The steps of one name. Nanoseconds."""
 
@@ -286,6 +289,10 @@ class StepTally(msgspec.Struct):
     def first(self) -> int:
         """The first step; the slowest of several ranks."""
         return max(self.firsts, default=0)
+
+    def expect(self, total: object) -> None:
+        """The first step says that there will be so many."""
+        self.total = total if type(total) is int and 0 < total < _ENDLESS else 0
 
     def add(self, num: int, dur: int) -> None:
         self.count += 1

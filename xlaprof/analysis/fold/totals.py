@@ -31,7 +31,6 @@ AT_ONCE = 200_000  # ns, at most, between the end of a transfer and the end of i
 _INNER = 32  # turns of a training's inner loop, as of a critic; more are an epoch's
 _PLACES = 16_384  # barriers, scopes... kept apart; all further ones count as one without a place
 _NAMES = 1_024  # names of steps kept apart
-_ENDLESS = 1 << 53  # steps that no program takes
 _THREADS = 1_024  # threads kept apart
 _DEEPEST = 1000  # nesting of scopes kept apart
 
@@ -441,8 +440,7 @@ class Totals(ReadsAndFallbacks):
         tally = self.steps.get(name)
         if tally is None:
             name, tally = self._step_tally(name)
-            said = event.meta.get("total")
-            tally.total = said if type(said) is int and 0 < said < _ENDLESS else 0
+            tally.expect(event.meta.get("total"))
         tally.add(event.num, dur)
         number = tally.count
         self.claim_for_step(start, name, number)
