@@ -2,7 +2,6 @@
 
 import dataclasses
 import random
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from story import MS, Story, clean
 
-import xlaprof
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.run import Run
 from xlaprof.events import (
@@ -24,7 +22,6 @@ from xlaprof.events import (
     Execute,
     Header,
     Scope,
-    Step,
     StepDigest,
     Text,
     Thread,
@@ -495,19 +492,3 @@ def test_any_event_that_can_be_read_can_be_analysed(data: st.DataObject) -> None
             fields["end"] = max(fields["start"], fields["end"])
         run.feed(kind(**fields))
     run.report()
-
-
-def test_a_program_says_in_its_first_step_how_many_there_will_be(tmp_path: Path) -> None:
-    with xlaprof.record(tmp_path / "run.log"):
-        for step in range(3):
-            with xlaprof.StepTrace("train", step_num=step, total=1_000):
-                pass
-    (steps,) = xlaprof.report(tmp_path / "run.log").steps
-    assert (steps.count, steps.total) == (3, 1_000)
-
-
-@pytest.mark.parametrize("total", [True, -3, 0, "many", 1e6, 1 << 60, None])
-def test_a_total_that_cannot_be_is_none(total: object) -> None:
-    story = Story()
-    story.put(Step(name=story.text("train"), num=0, t=0, dur=5, meta={"total": total}))
-    assert story.report().steps[0].total == 0
