@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,52 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax._src import monitoring
-from recording import Recorded, recording
 
 import xlaprof
+from tests.sources.jitted import Tell, told
 from xlaprof.analysis.early_warnings import EarlyWarnings
-from xlaprof.analysis.model import Finding, Report
-from xlaprof.analysis.run import Run
 from xlaprof.cli import main
-from xlaprof.events import ArgumentChange, JitCompile, Source
-
-
-class Told:
-    """A program that was recorded: its events, and its report."""
-
-    def __init__(self, recorded: Recorded) -> None:
-        self.recorded = recorded
-        self.report: Report = Run().feed_all(recorded.events).report()
-
-    @property
-    def programs(self) -> list[JitCompile]:
-        return self.recorded.of(JitCompile)
-
-    def of(self, name: str) -> list[JitCompile]:
-        return [one for one in self.programs if self.recorded.texts[one.func] == name]
-
-    def changes(self, name: str) -> list[list[ArgumentChange]]:
-        return [one.changes for one in self.of(name)]
-
-    @property
-    def finding(self) -> Finding:
-        [finding] = self.report.findings
-        return finding
-
-
-def told(path: Path, program: Callable[[], Any]) -> Told:
-    jax.clear_caches()  # what another test compiled is compiled again
-    with recording(path) as recorded:
-        program()
-    return Told(recorded())
+from xlaprof.events import Source
 
 
 @pytest.fixture
-def tell(tmp_path: Path) -> Callable[[Callable[[], Any]], Told]:
+def tell(tmp_path: Path) -> Tell:
     return functools.partial(told, tmp_path / "run.log")
-
-
-Tell = Callable[[Callable[[], Any]], Told]
 
 
 def test_a_batch_of_other_sizes_is_named_as_the_program_writes_it(tell: Tell) -> None:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import nlargest
 from typing import TypeVar
 
 from xlaprof.analysis.evidence.activities import recording
-from xlaprof.analysis.evidence.counted import Known
+from xlaprof.analysis.evidence.counted import Known, Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures import eager_ns, hit_a_limit
 from xlaprof.analysis.evidence.idle_time import by_cause, label
@@ -24,6 +25,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import HABIT, MANY, MOST, NAMED, WORTH_SAYING
+from xlaprof.analysis.recompiles.eager import bodies
 from xlaprof.analysis.recompiles.extra import EARLY, entry
 from xlaprof.analysis.recompiles.jit_calls import JAX
 from xlaprof.analysis.timeline import host
@@ -84,11 +86,7 @@ class _Bill:
     def explain(self, finding: Finding, ns: float, aside: bool = False) -> None:
         """``aside``: the finding was set aside, for nothing but another library changes it, or for it costs little."""
         if ns > 0 and aside:
-            why = (
-                f"{whose(finding.place.acting)} own"
-                if finding.place.library
-                else "compiled again once, and it is small"
-            )
+            why = f"{whose(finding.place.acting)} own" if finding.place.library else "compiled again, and it is small"
             self.normal[f"{why}, at {short(finding.place)}"] += ns
         elif ns > 0:
             self.explained += ns
@@ -384,11 +382,16 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
         if host.TRANSFER in causes and host.FALLBACK not in causes:  # a read's cost includes the idle time behind it
             taken += _take(idle, list(idle), cost - taken)
         bill.explain(finding, taken, aside)
+    for finding in findings:
+        if finding.kind == "op_by_op" and isinstance(finding.counted, Matching):
+            tallies = (facts.run.jit.functions.get((int(stack), 0)) for (stack,) in finding.counted.keys)
+            compiled = sum(one.dur for one in tallies if one is not None)
+            bill.explain(finding, _take(idle, list(idle), finding.cost_s * 1e9 - compiled))
     lines = recording(facts.run)
     seen_in: dict[Cause, Cause] = dict(facts.run.window.idle.seen_in())
     for cause, ns in idle.items():
         seen = seen_in.get(cause, cause)
-        name = _UNSEEN if seen == host.OTHER else label(seen, facts.names)
+        name = _unseen(facts) if seen == host.OTHER else label(seen, facts.names)
         for reason, part in _normal(facts, cause, seen, ns, name, lines):
             part = min(part, ns)
             bill.normal[reason] += part
@@ -396,6 +399,16 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
         bill.unknown[name] += ns
     bill.remark = _barriers(facts, findings)
     return bill
+
+
+def _unseen(facts: Facts) -> str:
+    """Where looks at the main thread found it, but for lines that call programs or run operations."""
+    calls = {facts.names.place(stack).at for one in facts.run.jit.functions.values() for stack in one.callers}
+    calls.update(*(one.lines for one in facts.once(bodies).values()))
+    own = {key: ns for key, ns in facts.run.looks.items() if facts.names.place(key[0]).at not in calls}
+    _, lines = _seen(facts, own)
+    most = nlargest(NAMED, lines, key=lines.__getitem__)
+    return f"{_UNSEEN}; the main thread was seen at {', '.join(most)}" if most else _UNSEEN
 
 
 def _barriers(facts: Facts, findings: Iterable[Finding]) -> str:

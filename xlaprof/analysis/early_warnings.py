@@ -81,14 +81,15 @@ class EarlyWarnings:
         )
 
     def _on_jit(self, event: JitCompile) -> str:
-        if not event.changes:
+        if not event.changes or not event.code:
             return ""
         change = event.changes[0]
-        key = ("jax", event.func, event.code or event.stack, change.kind, change.name)
+        key = ("jax", event.func, event.code, change.kind, change.name)
         self._again[key] += 1
         if self._again[key] < MANY:
             return ""
         went = f"{change.name} went from {change.old} to {change.new}" if change.name else f"another {change.kind}"
+        went = f"{change.name} is another object each time" if change.kind == "anew" else went
         return self._once(
             key,
             f"JAX compiled {self._names.text(event.func)} again {self._again[key]} times (called at "

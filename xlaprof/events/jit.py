@@ -11,7 +11,9 @@ class ArgumentChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One thing in which a call differs from the earlier call of the function that is most like it."""
 
     #: "shape" | "rank" | "dtype" | "weak type" | "sharding" | "device" | "static" | "structure" (of a pytree) |
-    #: "function" (another object of the same code) | "options" (of ``jit``) | "config" | "evicted"
+    #: "field" (of what a pytree has besides its leaves) | "anew" (another object, of the same text, in either) |
+    #: "function" (another object of the same code) | "options" (of ``jit``) | "config" | "evicted" (JAX's caches were
+    #: cleared) | "parameter" (of an operation, which is no argument) | "unknown"
     kind: String
     name: String = ""  # as the program writes it: "batch['tokens']", "state.params['dense']['kernel']"
     old: String = ""  # for people: "f32[8,128]", "'relu'"; values of static arguments alone
@@ -27,7 +29,7 @@ class JitCompile(Event, frozen=True, tag="jit"):
     dur: Ns
     func: Id  # Text id: the function's name
     stack: Id = 0  # Stack id: the user's line that called it
-    code: Id = 0  # Stack id: where the function is defined; 0: in JAX or another library
+    code: Id = 0  # Stack id: where the function is defined; 0: an operation of JAX's, or a library's own function
     trace: Ns = 0  # ns: Python to a jaxpr
     lower: Ns = 0  # ns: the jaxpr to StableHLO
     backend: Ns = 0  # ns of XLA's compilation, or of the read from its persistent cache
@@ -40,6 +42,7 @@ class JitCompile(Event, frozen=True, tag="jit"):
     turns: Count = 0  # of a program of 1,000 or more: the times that one line of the program made the same operation
     loop: Id = 0  # Stack id of that line
     loop_ops: Count = 0  # operations of lines that made some about as often
+    arrays: Count = 0  # among the arguments
 
 
 class OutsideOperations(Event, frozen=True, tag="outside"):

@@ -98,7 +98,7 @@ class Facts:
         gain_s: float | None = None,
         in_steps: int | None = None,
         of_the_line: bool | None = None,
-        trifle: bool = False,
+        trifle: bool | None = None,
         ended_by: Hashable = None,
         also: Iterable[Place] = (),
         evidence: Iterable[str] = (),
@@ -109,8 +109,8 @@ class Facts:
         ``counted``: the events that ``count`` counts.
         ``cut``: the part of the run that a fix removes (``replay``), from which the gain is predicted; without it the
         gain is ``gain_s``, by default the cost. ``of_the_line``: only the line written otherwise helps; by default the
-        kind decides. ``trifle``: it is not worth a look, and set aside. ``ended_by``: all findings that one change ends
-        have it; by default a library's option.
+        kind decides. ``trifle``: it is not worth a look, and set aside; by default what is not felt beside JAX.
+        ``ended_by``: all findings that one change ends have it; by default a library's option.
         ``in_steps``: the steps in which it comes, by default one for each of ``count``. ``also``: lines that take part;
         only others than ``place``, where they are known, are kept. ``details``: the further fields of :class:`Finding`
         that have defaults (``change``, ``confidence``, ``rhythm``, ``values``, ``remedy``, ``buckets``).
@@ -148,6 +148,8 @@ class Facts:
         if ended_by is not None or said.is_option:
             self.ended_by[id] = ended_by or said.advice
         of_the_line = kind in library_options.OF_THE_LINE if of_the_line is None else of_the_line
+        if trifle is None:  # compiling by JAX takes seconds, beside which little counts
+            trifle = bool(self.run.jit.functions) and not self._is_felt(found)
         if trifle or (place.library and ((of_the_line and not said.is_option) or not self._is_felt(found))):
             self.aside.append(found)
         elif cut and predicted:
@@ -191,7 +193,7 @@ class Facts:
         return "high" if share >= DEAR else "medium" if share >= NOTICED else "low"
 
     def _is_felt(self, finding: Finding) -> bool:
-        """Whether it costs enough for an option of a library to be worth it."""
+        """Whether it costs enough for a change to be worth it."""
         step = self.steps[0].median_s if self.steps else 0.0
         of_the_run = max(finding.cost_s, finding.gain_s) >= WORTH_SAYING * self.wall_s
         return of_the_run or finding.cost_per_step_s > FELT * step

@@ -39,6 +39,7 @@ def _finding(facts: Facts, group: list[FrozenRecord]) -> Finding:
         count=len(group),
         counted=Known(tuple(Moment(one.event.t, one.dur, detail=one.event.why) for one in group)),
         cost_s=0.0,
+        trifle=False,
         cause=(
             f"The program was frozen, and {event.by} was to compile {what} {times(len(group))}; these compilations "
             f"{done}. {event.why[:1].upper()}{event.why[1:]}."

@@ -31,6 +31,7 @@ from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import cited, culprit, short, span
 from xlaprof.analysis.principles import FELT, GLANCE_NS, HABIT, LARGE, LOOKED_NS, MOST, NEARLY_ALL, PART, WORTH_SAYING
+from xlaprof.analysis.recompiles.eager import bodies
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.host import Segment
 from xlaprof.analysis.timeline.idle import Cause, IdleBlame, Seen
@@ -62,7 +63,7 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     whole = activity.total if activity.kind == host.DATA else total  # measured beside a compile, too
     if whole < FELT * window or whole < _WORTH_NS:
         return False
-    if _recorded_instead(facts, activity, total):
+    if _recorded_instead(facts, activity, total) or _is_eager(facts, activity):
         return False
     rhythm = activity.rhythm
     times = max([rhythm.steps, *(tally.habit.count for tally in own)])
@@ -75,6 +76,14 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     if activity.kind == host.GIL and rhythm.steps >= PART * (rhythm.last - rhythm.first + 1):
         return True
     return mean >= _WORTH_NS or mostly or rhythm.every > 0
+
+
+def _is_eager(facts: Facts, activity: Activity) -> bool:
+    """Whether it is what lies between operations outside of jitted functions: a part of running them so."""
+    lines = frozenset[tuple[str, int]]().union(*(one.lines for one in facts.once(bodies).values()))
+    return (
+        sum(ns for stack, ns in activity.lines.items() if facts.names.place(stack).at in lines) > MOST * activity.total
+    )
 
 
 def _has_line_between(facts: Facts, hole: tuple[int, int]) -> bool:

@@ -13,6 +13,8 @@ from xlaprof.events import DeviceWait, JitCompile, OutsideOperations
 _RECORDS = 10_000
 MANY = 16  # times that a line makes the same operation in a program: it may be a loop's
 
+JOINED = 100  # arrays that one operation joins: nobody writes as many by hand
+
 
 class JitTally(Tally):
     """One jitted function of the program's, or all operations of one line outside of such. Nanoseconds."""
@@ -58,6 +60,7 @@ class Jit:
     def __init__(self) -> None:
         self.functions: dict[tuple[int, int], JitTally] = {}  # (stack of the definition, or of the line; name)
         self.records: list[JitRecord] = []
+        self.joins: list[JitCompile] = []  # operations of many arrays, outside of jitted functions
         self.unrolled: list[JitCompile] = []  # programs that one line made many operations of
         self.waits: dict[int, WaitTally] = {}  # by stack of the line
         self.outside: dict[int, Counted] = {}  # by stack of the line
@@ -73,10 +76,12 @@ class Jit:
         tally.backend += event.backend
         tally.cached += event.dur * event.cached
         tally.callers.add(event.stack)
+        if event.arrays >= JOINED and not event.code and len(self.joins) < _RECORDS:
+            self.joins.append(event)
         if event.turns >= MANY and len(self.unrolled) < _RECORDS:
             self.unrolled.append(event)
         if event.versions and event.changes:
-            tally.again += 1
+            tally.again += event.code > 0
             if len(self.records) < _RECORDS:
                 self.records.append(JitRecord(event, step, apart))
 
@@ -100,6 +105,8 @@ class Jit:
             mine.merge(replace(theirs, callers=set(map(ids.stack, theirs.callers))))
         for record in other.records:
             self.records.append(replace(record, event=ids.mapped(record.event, ("stack", "code"), ("func",))))
+        for event in other.joins[: _RECORDS - len(self.joins)]:
+            self.joins.append(ids.mapped(event, ("stack", "code", "loop"), ("func",)))
         for event in other.unrolled[: _RECORDS - len(self.unrolled)]:
             self.unrolled.append(ids.mapped(event, ("stack", "code", "loop"), ("func",)))
         for stack, waits in other.waits.items():

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from xlaprof.analysis.evidence.counted import Known, values
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.fold.jit import JitRecord, JitTally
 from xlaprof.analysis.model import Charge, CompiledFunctions, Finding, FromTo, FunctionStat, Moment
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import HABIT, LISTED, TRIFLE
+from xlaprof.analysis.principles import HABIT, LISTED, MANY
 from xlaprof.analysis.recompiles.design import are_chosen
 from xlaprof.events import ArgumentChange
 from xlaprof.text.quantities import duration, percent, plural, times
@@ -29,48 +31,77 @@ class Sorted(NamedTuple):
 
 
 def sort_out(facts: Facts) -> Sorted:
-    """What the programs made again belong to. One cause of one function is one, whichever line calls it; operations
-    outside of jitted functions belong to their line."""
+    """What the programs made again belong to. One cause is one: of a function, whichever line calls it; of all
+    functions that are given an object made anew, or another static value.
+
+    An operation outside of jitted functions has a program for every shape, as leaves of a model have several: that is
+    a part of running them so. Only one whose size, operands or function vary again and again at a line is compiled
+    again.
+    """
     groups: dict[tuple[object, ...], list[JitRecord]] = {}
-    necessary = []
+    necessary, found = [], []
+    joins = {facts.names.place(event.stack).at for event in facts.run.jit.joins}
     for record in facts.run.jit.records:
         event, first = record.event, record.event.changes[0]
+        name = re.sub(r"\d+\]", "]", first.name)  # elements of one list
+        place = facts.names.place(event.stack)
         if record.apart and first.kind in _OF_THE_CALL:
             necessary.append(record)
+        elif first.kind in ("anew", "field"):
+            groups.setdefault((first.kind, name), []).append(record)
         elif event.code:
-            groups.setdefault((event.code, event.func, first.kind, first.name, first.dim), []).append(record)
-        else:
-            place = facts.names.place(event.stack)
-            groups.setdefault((place.file, place.line, first.kind), []).append(record)
-    found = []
+            groups.setdefault((event.code, event.func, first.kind, name, first.dim), []).append(record)
+        elif place.at not in joins:
+            groups.setdefault((place.at, event.func, first.kind, name, first.dim), []).append(record)
     for group in groups.values():
         if _by_design(group):
             necessary += group
-        else:
+        elif group[0].event.code or _varies(facts, group):
             found.append(group)
     return Sorted(found, necessary)
 
 
-#: what another line of the program may well call it with: evaluation beside training, a mode
-_OF_THE_CALL = frozenset({"shape", "rank", "dtype", "static", "structure"})
+#: what another line of the program may well call it with: evaluation beside training, a mode, another model
+_OF_THE_CALL = frozenset({"shape", "rank", "dtype", "static", "structure", "field", "anew"})
+#: operations that trace a function of the program's
+_TRACING = frozenset({"scan", "while", "cond"})
+
+
+def _varies(facts: Facts, group: list[JitRecord]) -> bool:
+    """Whether an operation outside of jitted functions is compiled for what varies, not for what a program has."""
+    changes = [record.event.changes[0] for record in group]
+    if len(group) < HABIT - 1:
+        return False
+    if changes[0].kind == "shape":  # of one dimension, beside which all are alike
+        shapes = {tuple(_shape(text)) for change in changes for text in (change.old, change.new)}
+        return len({(*one[: changes[0].dim], *one[changes[0].dim + 1 :]) for one in shapes}) == 1
+    if changes[0].kind == "parameter":
+        return facts.names.text(group[0].event.func) in _TRACING
+    return changes[0].kind == "structure"
 
 
 def _by_design(group: list[JitRecord]) -> bool:
     """Whether somebody chose these: sizes that are round (buckets), or the few modes of a static argument."""
     changes = [record.event.changes[0] for record in group]
-    if changes[0].kind == "static":
+    if changes[0].kind in ("static", "field"):
         values = {value for change in changes for value in (change.old, change.new)}
         return len(values) <= HABIT and not any(map(_NUMBER.fullmatch, values))
     if changes[0].kind != "shape" or not group[0].event.code or _last_batch(changes):
         return False
+    since = (record.step - earlier for earlier, record in zip((0, *(one.step for one in group)), group, strict=False))
+    if len(group) < HABIT and all(steps >= MANY for steps in since):
+        return True  # phases of the program, as of images that become larger
     sizes = {size for change in changes for size in _sizes_of(change)}
     return len(sizes) > 2 and are_chosen(map(str, sizes))
 
 
 def _sizes_of(change: ArgumentChange) -> list[int]:
-    found = [re.search(r"\[([\d,]*)\]", text) for text in (change.old, change.new)]
-    rows = [[int(size) for size in one[1].split(",") if size] for one in found if one is not None]
-    return [row[change.dim] for row in rows if 0 <= change.dim < len(row)]
+    return [row[change.dim] for row in map(_shape, (change.old, change.new)) if 0 <= change.dim < len(row)]
+
+
+def _shape(text: str) -> list[int]:
+    found = re.search(r"\[([\d,]*)\]", text)
+    return [int(size) for size in found[1].split(",") if size] if found is not None else []
 
 
 def _last_batch(changes: list[ArgumentChange]) -> int:
@@ -107,6 +138,11 @@ def _advise_shape(changes: list[ArgumentChange]) -> str:
 
 
 def _advise_static(changes: list[ArgumentChange]) -> str:
+    if "." in changes[0].name:
+        return (
+            "Each value of a static argument has a program of its own: pass {name} as an argument that is not static, "
+            "where the function only computes with it; where it decides a shape or a loop, use few values."
+        )
     if all(_NUMBER.fullmatch(change.new) for change in changes):
         return (
             "Each value of a static argument has a program of its own: take {name} out of static_argnums or "
@@ -138,14 +174,25 @@ _TEXTS = {
         "device, and a fresh array is not.",
     ),
     "static": _Text("The static argument {name} changed {went}", _advise_static),
+    "field": _Text(
+        "{name}, which is no array and so a part of the program, changed {went}",
+        "Make {name} an array (jnp.asarray), or pass it as an argument, where the function only computes with it: what "
+        "a pytree has besides arrays (static fields, a module's Python numbers, all that is no array to "
+        "equinox.filter_jit) is part of the program, and each value has one of its own.",
+    ),
+    "anew": _Text(
+        "{name}{besides} is another object in each call, of the same text ({new}), and JAX compares it by identity",
+        "Make it once, outside of the loop, and pass the same object in every call: a model, an optimizer or a "
+        "function that is made anew is another one to JAX, though its arrays have the same shapes.",
+    ),
     "structure": _Text(
         "The structure of {name} changed: {old} was there before, and {new} is now",
         "Give {name} the same keys, lengths and None entries in every call.",
     ),
     "function": _Text(
         "Each call has a new function object of the same code, and a program belongs to one object",
-        "Define {function} and call jax.jit on it once, outside the loop; pass what varies as an argument, not by a "
-        "closure, a lambda or functools.partial.",
+        "Define {function} and call jax.jit on it once, outside the loop (of a method, keep the object that it belongs "
+        "to); pass what varies as an argument, not by a closure, a lambda or functools.partial.",
     ),
     "options": _Text(
         "jit was called again with other options (donated or static arguments, shardings, device)",
@@ -157,34 +204,69 @@ _TEXTS = {
         "around some of the calls.",
     ),
     "evicted": _Text(
-        "The program was there before and had been dropped: by jax.clear_caches() or {function}.clear_cache(), or "
-        "because a cache was full",
-        "Clear no caches in the loop, and keep the jitted function alive.",
+        "The program was there before and had been dropped: JAX's caches were cleared (jax.clear_caches())",
+        "Clear no caches in the loop.",
+    ),
+    "unknown": _Text(
+        "Nothing that xlaprof compares differs from an earlier call, and JAX made the program again",
+        "jax.config.update('jax_explain_cache_misses', True) has JAX print its own reason. {function}.clear_cache(), "
+        "or a cache that is full, drops programs.",
     ),
 }  # fmt: skip
-_OUTSIDE = _Text(
-    "What runs outside of any jitted function ({function}) is a program of its own for every shape: {name} "
-    "changed {went}",
-    "Do this inside a jitted function, on arrays of one size (padded, masked); or with NumPy, before they come to the "
-    "device.",
-)
+#: outside of any jitted function
+_OUTSIDE = {
+    "shape": _Text(
+        "What runs outside of any jitted function ({function}) is a program of its own for every shape: {name} "
+        "changed {went}",
+        "Do this inside a jitted function, on arrays of one size (padded, masked); or with NumPy, before they come to "
+        "the device.",
+    ),
+    "parameter": _Text(
+        "{function} runs outside of any jitted function, and the function that it is given is a new object each time: "
+        "it is traced and compiled at every call",
+        "Put {caller} under jax.jit, which is made once: what it calls is then traced once.",
+    ),
+    "structure": _Text(
+        "{function} joins a list of {arrays}, outside of any jitted function, and has a program for every number of "
+        "them, with as many arguments",
+        "Collect what belongs together in one array: the results of jax.lax.scan are stacked; or write into an array "
+        "of fixed size (x.at[i].set(value)), or join on the host: np.stack(jax.device_get(values)).",
+    ),
+}
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each function and cause."""
-    for group in sort_out(facts).found:
+    for group in (*facts.once(sort_out).found, *_joins(facts)):
         yield _finding(facts, group)
+
+
+def _joins(facts: Facts) -> Iterable[list[JitRecord]]:
+    """Operations of very many arrays, by line: each program of them is one too many, the first as well."""
+    joins: dict[tuple[str, int], list[JitRecord]] = {}
+    for event in facts.run.jit.joins:
+        record = JitRecord(replace(event, changes=[ArgumentChange("structure")]), -1, False)
+        joins.setdefault(facts.names.place(event.stack).at, []).append(record)
+    return joins.values()
+
+
+def compiled_outside(facts: Facts) -> set[tuple[str, int]]:
+    """Lines of operations outside of jitted functions that are findings of this kind."""
+    groups = (*facts.once(sort_out).found, *_joins(facts))
+    return {facts.names.place(one.event.stack).at for group in groups for one in group if not one.event.code}
 
 
 def _finding(facts: Facts, group: list[JitRecord]) -> Finding:
     event, change = group[0].event, group[0].event.changes[0]
     changes = [record.event.changes[0] for record in group]
-    text = _TEXTS.get(change.kind, _TEXTS["function"]) if event.code or change.kind != "shape" else _OUTSIDE
+    known = _TEXTS if event.code else _TEXTS | _OUTSIDE
+    text = known.get(change.kind, _TEXTS["function"])
     advice = text.advice if isinstance(text.advice, str) else text.advice(changes)
     fields = _fields(facts, group)
     cost = sum(record.event.dur for record in group) / 1e9
-    name = facts.names.text(event.func)
-    what = f"{name} was compiled again {times(len(group))}" if event.code else f"{plural(len(group), 'program')} more"
+    name = fields["function"]
+    was = "were" if "," in name else "was"
+    what = f"{name} {was} compiled again {times(len(group))}" if event.code else plural(len(group), "program")
     return facts.finding(
         "recompile",
         facts.names.place(event.stack),
@@ -192,7 +274,6 @@ def _finding(facts: Facts, group: list[JitRecord]) -> Finding:
         count=len(group),
         counted=Known(tuple(Moment(one.event.t, one.event.dur, detail=_went(one)) for one in group)),
         cost_s=cost,
-        trifle=len(group) == 1 and cost < TRIFLE * facts.wall_s,
         cause=f"{_filled(text.cause, fields)}: {what}, {duration(cost)} in all.",
         advice=_filled(advice, fields),
         change=FromTo(change.kind, change.old, change.new),
@@ -218,6 +299,9 @@ def _fields(facts: Facts, group: list[JitRecord]) -> dict[str, str]:
         "dim": str(max(change.dim, 0)),
         "function": ", ".join(list(functions)[:4]),
         "others": f" (and of {', '.join(others[:3])})" if others else "",
+        "besides": f" (and {', '.join(others[:3])})" if others else "",
+        "caller": facts.names.place(group[0].event.stack).func or "the function around this line",
+        "arrays": plural(max(record.event.arrays for record in group), "array"),
         "config": f": {change.name} went from {change.old} to {change.new}" if change.name else "",
     }
 
@@ -273,10 +357,11 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Itera
     functions = facts.run.jit.functions.values()
     outside = sum(one.dur for one in functions if not one.name) / 1e9
     again = min(total, sum(one.cost_s for one in findings if one.operation == JAX))
-    necessary = min(total - again, sum(record.event.dur for record in sort_out(facts).necessary) / 1e9)
+    known = facts.once(sort_out)
+    necessary = min(total - again, sum(record.event.dur for record in known.necessary) / 1e9)
     cached = sum(one.cached for one in functions) / 1e9
     first = max(0.0, total - again - necessary)
-    graphs = sum(one.programs - one.again for one in functions)
+    graphs = sum(one.programs for one in functions) - sum(map(len, (*known.found, known.necessary)))
     text = f"for the first compilation of {plural(graphs, 'program')}: normal."
     if outside > first / 2 and outside > 0:
         most = max((key for key, one in facts.run.jit.functions.items() if not one.name), key=_dur(facts))
@@ -291,7 +376,7 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Itera
     charged = {"first": first, "recompile": again, "necessary": necessary}
     why = {
         "first": text,
-        "recompile": "for compiling again: see the findings.",
+        "recompile": "for what findings tell of.",
         "necessary": "for another use of a function (another line, a mode, sizes that were chosen): normal.",
     }
     yield from (Charge(what, seconds, why[what]) for what, seconds in charged.items() if seconds > 0)

@@ -12,6 +12,8 @@ afterwards.
 :mod:`.calls`       the calls that needed a program, side by side
 :mod:`.freezing`    what is about to be compiled, for ``xlaprof.frozen``
 :mod:`.signature`   what a call looks like to JAX, and in what two calls differ
+:mod:`.static`      what of it is no array
+:mod:`.wrappers`    calls that a library passes on in another form
 :mod:`.internals`   what of JAX is private
 ==================  ==========================================================================
 """

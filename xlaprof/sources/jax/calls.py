@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from types import CodeType
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 from xlaprof.events.jit import ArgumentChange
 from xlaprof.recording.stacks import RawFrame, is_library
 
-from . import internals, signature
+from . import internals, signature, wrappers
 
 _FUNCTIONS = 10_000  # whose calls are remembered
 _CALLS = 64  # of one function: the first is forgotten first
@@ -23,7 +24,7 @@ class Compared(NamedTuple):
 
     key: Key
     signature: signature.Signature
-    place: RawFrame | None  # where the function is defined; None: not in the program's code
+    place: RawFrame | None  # where the function is defined; None: it is an operation of JAX's or a library's own
     changes: list[ArgumentChange]  # in what it differs from the call that it is most like; empty: there was none
     versions: int  # earlier calls
     name: str  # of the function
@@ -32,23 +33,37 @@ class Compared(NamedTuple):
 class Calls:
     """Of one observer: what it has seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, package: str) -> None:
+        """``package``: the folder of jax."""
+        self._package, self._clears = package, internals.Clears()
         self._lock = threading.Lock()
         self._seen: dict[Key, list[signature.Signature]] = {}
 
-    def compare(self, miss: internals.Miss, func: str) -> Compared:
-        """``func``: the name that JAX has for it."""
+    def compare(self, miss: internals.Miss, func: str, frames: tuple[RawFrame, ...]) -> Compared:
+        """``func``: the name that JAX has for it. ``frames``: of the line that called.
+
+        A function of a library's that the program jits (``jax.jit(model.init)``) is one at each line: elsewhere it is
+        another model's. So is an operation, for which JAX makes a program of its own.
+        """
+        miss = wrappers.opened(miss)
         function = _unwrapped(miss.fun)
-        code, key = getattr(function, "__code__", None), ("", 0, func)
-        own = isinstance(code, CodeType) and not is_library(code.co_filename, getattr(function, "__module__", None))
+        code = getattr(function, "__code__", None)
+        line = f"{frames[0].file}:{frames[0].line}" if frames else ""
+        key: Key = ("", 0, f"{func} {line}")
+        own = isinstance(code, CodeType) and not code.co_filename.startswith(self._package)
         if own and isinstance(code, CodeType):
             key = (code.co_filename, code.co_firstlineno, code.co_qualname)
-        now = signature.signature(miss, internals.context(), own)
+            if is_library(code.co_filename, getattr(function, "__module__", None)):
+                own = not _jitted_by_library(function)
+                key = (*key[:2], f"{code.co_qualname} {line}")
+        now = signature.signature(miss, internals.context(), own, self._clears.times)
         with self._lock:
             earlier = list(self._seen.get(key, ()))
         before = signature.nearest(now, earlier)
         changes = [] if before is None else signature.differences(now, before, internals.context_names())
-        place = RawFrame(os.path.abspath(key[0]), key[1], key[2]) if own else None
+        place = None
+        if own and isinstance(code, CodeType):
+            place = RawFrame(os.path.abspath(code.co_filename), code.co_firstlineno, code.co_qualname)
         return Compared(key, now, place, changes, len(earlier), str(getattr(miss.fun, "__name__", func)))
 
     def remember(self, compared: Compared) -> None:
@@ -59,6 +74,14 @@ class Calls:
             earlier = self._seen.setdefault(compared.key, [])
             earlier.append(compared.signature)
             del earlier[:-_CALLS]
+
+
+def _jitted_by_library(function: Any) -> bool:
+    """Whether the library calls ``jax.jit`` on it, for itself: its module has the jitted function under that name."""
+    found = sys.modules.get(getattr(function, "__module__", None) or "")
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return hasattr(found, "lower") and _unwrapped(found) is function
 
 
 def _unwrapped(fun: Any) -> Any:

@@ -54,7 +54,7 @@ class _Watching:
 
         self._judge = judge
         self._package = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
-        self._calls = Calls()
+        self._calls = Calls(self._package)
         self._local = _Local()
         self._broken = False
 
@@ -101,7 +101,7 @@ class _Watching:
             self._local.ahead = func
             return None, Compilation("jax", func, stacks.user_frames(), "it is compiled ahead, or op by op")
         told[here.miss.frame] = func
-        compared = self._calls.compare(here.miss, func)
+        compared = self._calls.compare(here.miss, func, stacks.user_frames())
         first = compared.changes[0] if compared.changes else None
         why = "; ".join(map(_text, compared.changes[:3])) if first is not None else _asked_for(compared)
         argument = f"{first.kind} {first.name}" if first is not None else ""
@@ -112,13 +112,20 @@ _ALONE = {
     "function": "it is a new function object of the same code",
     "options": "jit was called again with other options",
     "evicted": "its program had been dropped",
+    "parameter": "a parameter of the operation is another one",
+    "unknown": "nothing is known that differs",
 }
+
+
+_SUBJECTS = {"config": "the configuration", "static": "the static argument", "field": "the static part"}
 
 
 def _text(change: ArgumentChange) -> str:
     if change.kind in _ALONE:
         return _ALONE[change.kind]
-    subject = {"config": "the configuration", "static": "the static argument"}.get(change.kind, f"the {change.kind} of")
+    if change.kind == "anew":
+        return f"{change.name} is another object, made anew ({change.new})"
+    subject = _SUBJECTS.get(change.kind, f"the {change.kind} of")
     return f"{subject} {change.name} went from {change.old or 'nothing'} to {change.new or 'nothing'}"
 
 

@@ -95,6 +95,37 @@ def lowered() -> Any:
     return None
 
 
+def one_level(value: Any) -> tuple[list[tuple[Any, Any]], Any] | None:
+    """Of a node of a pytree: its children with their keys, and what it has besides. None: it is a leaf."""
+    registry: Any = sys.modules["jax.tree_util"].default_registry
+    found = registry.flatten_one_level_with_keys(value)
+    return None if found is None else (list(found[0]), found[1])
+
+
+def keys(path: Any) -> str:
+    """A path within a pytree as Python writes it."""
+    return str(sys.modules["jax.tree_util"].keystr(tuple(path)))
+
+
+class Clears:
+    """How often all of JAX's caches were cleared (``jax.clear_caches()``): it is registered as one of them."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        register = getattr(sys.modules.get("jax._src.util"), "register_cache", None)
+        if callable(register):
+            register(self, "xlaprof")
+
+    def cache_clear(self) -> None:
+        self.times += 1
+
+    def cache_info(self) -> tuple[int, int, int, int]:
+        return 0, 0, 0, 0
+
+    def cache_keys(self) -> list[Any]:
+        return []
+
+
 def is_traced(value: Any) -> bool:
     """Whether this is a tracer: it has a shape, and no place on a device."""
     core: Any = sys.modules.get("jax.core")

@@ -46,6 +46,7 @@ class _Open(msgspec.Struct):
     done: set[str] = msgspec.field(default_factory=set)
     ns: dict[str, int] = msgspec.field(default_factory=dict)  # by phase
     began: int = 0  # the phase that runs
+    phase: str = ""  # which it is
     within: int = 0  # ns of programs made meanwhile
     cached: bool = False
     program: Unrolled = Unrolled(0)
@@ -67,10 +68,10 @@ class Listeners:
         self._announced = False
         self._package = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
         self._local = _Local()
-        self._calls = Calls()
+        self._calls = Calls(self._package)
         self._broken = False
         self._steps = Steps(rec)
-        self._reads = Reads(rec, self._package, self._announce)
+        self._reads = Reads(rec, self._package, self._announce, self._lowers)
         self._device = Device(rec, self._package, self._announce, self._steps)
         self._monitoring = monitoring
         monitoring.register_scalar_listener(self._on_begin)
@@ -115,6 +116,11 @@ class Listeners:
         if event == _HIT and self._local.open:
             self._local.open[-1].cached = True
 
+    def _lowers(self) -> bool:
+        """Whether JAX makes a program of what was traced, in this thread: it copies the constants of the function."""
+        open_ = self._local.open
+        return bool(open_) and open_[-1].began > 0 and open_[-1].phase != "trace"
+
     def _give_up(self, error: Exception) -> None:
         self._broken = True
         warn(f"compiling by JAX is not observed any more: {type(error).__name__}: {error}")
@@ -137,7 +143,7 @@ class Listeners:
             top = _Open(func, now, here.miss, frames, here.ours)
             open_.append(top)
         assert top is not None
-        top.began = now
+        top.began, top.phase = now, PHASES[event]
         if event == _LOWER and not top.ours and (jaxpr := internals.lowered()) is not None:
             top.program = unrolled(jaxpr)
 
@@ -167,11 +173,11 @@ class Listeners:
     def _emit(self, made: _Open, took: int) -> None:
         rec = self._rec
         self._announce(made.start)
-        code, changes, versions = 0, list[ArgumentChange](), 0
+        code, changes, versions, arrays = 0, list[ArgumentChange](), 0, 0
         if made.miss is not None:
-            compared = self._calls.compare(made.miss, made.func)
+            compared = self._calls.compare(made.miss, made.func, made.frames)
             self._calls.remember(compared)
-            changes, versions = compared.changes, compared.versions
+            changes, versions, arrays = compared.changes, compared.versions, compared.signature.arrays
             code = rec.stack((compared.place,)) if compared.place is not None else 0
             if code and made.frames:
                 self._device.compiled(compared.name, made.frames, made.start)
@@ -193,6 +199,7 @@ class Listeners:
                 turns=made.program.turns,
                 loop=rec.stack(made.program.frames),
                 loop_ops=made.program.within,
+                arrays=arrays,
                 tid=rec.thread(),
             )
         )

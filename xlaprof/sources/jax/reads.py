@@ -26,7 +26,11 @@ NUMBER, ARRAY = "jax.Array: one number", "jax.Array: a copy"
 class Reads:
     """Attached to arrays for one recording."""
 
-    def __init__(self, rec: Recorder, package: str, announce: Callable[[int], None]) -> None:
+    def __init__(
+        self, rec: Recorder, package: str, announce: Callable[[int], None], lowers: Callable[[], bool]
+    ) -> None:
+        """``lowers``: whether JAX lowers a program now, in this thread: what it copies then are constants of it."""
+        self._lowers = lowers
         self._rec, self._package, self._announce = rec, package, announce
         self._undo: list[tuple[Any, str, Any]] = []
         self._local = threading.local()
@@ -90,7 +94,7 @@ class Reads:
     def _tell(self, start: int, ready: bool, size: int, bytes: int) -> None:
         end, rec = perf_counter_ns(), self._rec
         self._local.told = self._told() + 1
-        if not internals.is_ours(stacks.OWN, self._package):
+        if not self._lowers() and not internals.is_ours(stacks.OWN, self._package):
             self._announce(start)
             op, stack = rec.text(NUMBER if size == 1 else ARRAY), rec.stack(stacks.user_frames())
             wait = 0 if ready else end - start

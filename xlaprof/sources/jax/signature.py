@@ -6,22 +6,25 @@ leaf, and equal static values. Values of arrays are never looked at.
 
 from __future__ import annotations
 
-import enum
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Any, NamedTuple
 from weakref import ref
 
 from xlaprof.events.jit import ArgumentChange
 from xlaprof.text.strings import clip
 
-from .internals import Miss, is_traced
+from . import internals, static
+from .internals import Miss, is_traced, keys
+from .static import Fixed
 
 LEAVES = 2_000  # of the arguments of one call; the rest is counted
-_SHOWN = 60  # characters of a static value
+_SHOWN = 60  # characters of a value
 _CHANGES = 8  # listed
 _NUMBERS = {bool: "bool", int: "int32", float: "float32", complex: "complex64"}  # what a Python number is to JAX
+#: what flax.nnx has between an argument and its attributes
+_OF_A_LIBRARY = re.compile(r"\._graphdef|\.states\[\d+\]")
 _BITS = re.compile(r"^(float|int|uint|complex)(\d+)$")
 
 
@@ -33,22 +36,32 @@ class Leaf(NamedTuple):
     weak: bool
     placed: str  # sharding over devices; "" where JAX may choose
     device: str
-    static: str = ""  # of a static argument: its repr
+    sort: str = ""  # "static": of a static argument, "field": of what a pytree has besides its leaves; "": an array
+    fixed: Fixed = Fixed("")
 
     def __str__(self) -> str:
         if self.shape is None:
-            return self.static or self.dtype
+            return self.fixed.text or self.dtype
         return f"{short(self.dtype)}[{','.join(map(str, self.shape))}]"
+
+
+_NOTHING = Leaf(None, "", False, "", "", "")
 
 
 class Signature(NamedTuple):
     """A call: leaves by their name, and what else is part of a program's key."""
 
     leaves: Mapping[str, Leaf]
-    more: int  # leaves that are not in it
+    more: int  # arrays that are not in it
     function: Any  # a weak reference to the function object; None: JAX's own, with parameters that are no arguments
     options: Any  # of ``jit``
     context: Any  # JAX's configuration
+    cleared: int = 0  # times that JAX's caches had been cleared
+
+    @property
+    def arrays(self) -> int:
+        """How many arrays the call has."""
+        return self.more + sum(not leaf.sort for leaf in self.leaves.values())
 
 
 def short(dtype: str) -> str:
@@ -56,19 +69,19 @@ def short(dtype: str) -> str:
     return "bf16" if dtype == "bfloat16" else _BITS.sub(lambda found: found[1][0] + found[2], dtype)
 
 
-def signature(miss: Miss, context: Any, own: bool) -> Signature:
+def signature(miss: Miss, context: Any, own: bool, cleared: int = 0) -> Signature:
     """The signature of a call that JAX has no program for; ``own``: of a function of the program's."""
     leaves: dict[str, Leaf] = {}
-    more = 0
-    for name, value, static in _arguments(miss):
-        if static:
-            leaves[name] = Leaf(None, "", False, "", "", _shown(value))
-            continue
-        for path, leaf in _flat(value):
-            if len(leaves) < LEAVES:
-                leaves[f"{name}{path}"] = _leaf(leaf)
+    more = known = 0
+    all_static = bool(getattr(miss.options, "static_leaves", False))
+    for name, value, fixed in _arguments(miss):
+        for path, leaf in _fixed("static", name, value) if fixed else _tree(name, value, all_static):
+            path = _OF_A_LIBRARY.sub("", path)
+            known += not leaf.sort
+            if (known if not leaf.sort else len(leaves) - known) > LEAVES:
+                more += not leaf.sort
             else:
-                more += 1
+                leaves[path if path not in leaves else f"{path}#{len(leaves)}"] = leaf
     options = miss.options
     asked = (
         *(getattr(options, name, None) for name in ("static_argnums", "static_argnames", "donate_argnums")),
@@ -76,7 +89,7 @@ def signature(miss: Miss, context: Any, own: bool) -> Signature:
         repr(getattr(options, "in_shardings_leaves", ())),
         repr(getattr(options, "out_shardings_leaves", ())),
     )
-    return Signature(leaves, more, _reference(miss.fun) if own else None, asked, context)
+    return Signature(leaves, more, _reference(miss.fun) if own else None, asked, context, cleared)
 
 
 def _reference(function: Any) -> Any:
@@ -94,19 +107,44 @@ def _arguments(miss: Miss) -> Iterator[tuple[str, Any, bool]]:
     rest = next((name for name, one in parameters.items() if one.kind is one.VAR_POSITIONAL), "args")
     count = len(names) if rest == "args" else len(miss.args)
     positions = {n if n >= 0 else n + count for n in getattr(miss.options, "static_argnums", ())}
-    static = set(getattr(miss.options, "static_argnames", ()))
+    fixed = set(getattr(miss.options, "static_argnames", ()) or ())
     for at, value in enumerate(miss.args):
         name = names[at] if at < len(names) else f"{rest}[{at - len(names)}]"
-        yield name, value, at in positions or name in static
+        yield name, value, at in positions or name in fixed
     for name, value in miss.kwargs.items():
-        yield name, value, name in static
+        yield name, value, name in fixed
 
 
-def _flat(value: Any) -> Iterator[tuple[str, Any]]:
-    from jax.tree_util import keystr, tree_flatten_with_path
+def _tree(path: str, value: Any, all_static: bool) -> Iterator[tuple[str, Leaf]]:
+    """The leaves of an argument, and what its nodes have besides."""
+    one_level = internals.one_level(value)
+    if one_level is None:
+        if all_static and not hasattr(value, "dtype"):
+            yield from _fixed("field", path, value)
+        else:
+            yield path, _leaf(value)
+        return
+    children, more = one_level
+    named = set()
+    for key, child in children:
+        name = getattr(key, "name", None)
+        named.add(name)
+        yield from _tree(f"{path}{keys([key])}", child, all_static)
+    if isinstance(value, tuple | list | dict) or more is None:
+        return  # its keys are in the paths
+    fields = {field.name for field in dataclasses.fields(value)} if dataclasses.is_dataclass(value) else set()
+    if not named:  # it is static as a whole
+        yield from _fixed("field", path, value)
+    elif named <= fields:
+        for name in sorted(fields - named):
+            yield from _fixed("field", f"{path}.{name}", getattr(value, name, None))
+    else:
+        yield from _fixed("field", path, more)
 
-    for path, leaf in tree_flatten_with_path(value)[0]:
-        yield keystr(path), leaf
+
+def _fixed(sort: str, path: str, value: Any) -> Iterator[tuple[str, Leaf]]:
+    for name, one in static.parts(path, value):
+        yield name, Leaf(None, "", False, "", "", sort, one)
 
 
 def _leaf(value: Any) -> Leaf:
@@ -124,18 +162,6 @@ def _leaf(value: Any) -> Leaf:
     return Leaf(tuple(shape), str(dtype), weak, "" if spec is None else str(spec), ", ".join(devices[:8]))
 
 
-def _shown(value: Any) -> str:
-    """A static value for people. Of objects the type alone: what they hold may be arrays, whose values enter no log."""
-    if isinstance(value, enum.Enum):
-        return f"{type(value).__name__}.{value.name}"
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        return clip(repr(value), _SHOWN)
-    if isinstance(value, tuple | frozenset):
-        return clip(f"({', '.join(map(_shown, islice(value, _SHOWN)))})", _SHOWN)
-    name = getattr(value, "__qualname__", None) or getattr(value, "name", None)  # a function, a class, a dtype
-    return clip(name, _SHOWN) if isinstance(name, str) and name else f"{type(value).__name__} at {id(value):#x}"
-
-
 def nearest(now: Signature, earlier: list[Signature]) -> Signature | None:
     """The earlier call that ``now`` differs least from, the latest of several."""
     return min(reversed(earlier), key=lambda one: _distance(now, one), default=None)
@@ -151,9 +177,9 @@ def differences(now: Signature, before: Signature, names: tuple[str, ...] = ()) 
     """In what ``now`` differs from ``before``: the arguments first. ``names``: of the entries of a context."""
     found = list(_of_tree(now, before)) or [
         change
-        for name, leaf in now.leaves.items()
-        if leaf != before.leaves[name]
-        for change in (_of_leaf(name, before.leaves[name], leaf),)
+        for name in {**now.leaves, **before.leaves}
+        if now.leaves.get(name, _NOTHING) != before.leaves.get(name, _NOTHING)
+        for change in (_of_leaf(name, before.leaves.get(name, _NOTHING), now.leaves.get(name, _NOTHING)),)
     ]
     if found:
         return found[:_CHANGES]
@@ -163,14 +189,16 @@ def differences(now: Signature, before: Signature, names: tuple[str, ...] = ()) 
         return [ArgumentChange("options")]
     if now.context != before.context:
         return [_of_context(now.context, before.context, names)]
-    if now.function is None:
-        return []
-    return [ArgumentChange("evicted" if before.function() is now.function() is not None else "function")]
+    if now.cleared != before.cleared:
+        return [ArgumentChange("evicted")]
+    if now.function is None:  # an operation: a parameter of it that is no argument
+        return [ArgumentChange("parameter")]
+    return [ArgumentChange("unknown" if before.function() is now.function() is not None else "function")]
 
 
 def _of_tree(now: Signature, before: Signature) -> Iterator[ArgumentChange]:
-    came = [name for name in now.leaves if name not in before.leaves]
-    went = [name for name in before.leaves if name not in now.leaves]
+    came = [name for name, leaf in now.leaves.items() if name not in before.leaves and not leaf.sort]
+    went = [name for name, leaf in before.leaves.items() if name not in now.leaves and not leaf.sort]
     if came or went:
         subject = _common([*came, *went])
         yield ArgumentChange("structure", subject, _listed(went, before), _listed(came, now))
@@ -193,8 +221,10 @@ def _listed(names: list[str], of: Signature) -> str:
 
 
 def _of_leaf(name: str, before: Leaf, now: Leaf) -> ArgumentChange:
-    if before.static or now.static:
-        return ArgumentChange("static", name, str(before), str(now))
+    if sort := now.sort or before.sort:
+        if isinstance(now.fixed.same, tuple) and before.fixed.text == now.fixed.text:
+            sort = "anew"
+        return ArgumentChange(sort, name, str(before), str(now))
     if before.shape != now.shape:
         if before.shape is None or now.shape is None or len(before.shape) != len(now.shape):
             return ArgumentChange("rank", name, str(before), str(now))

@@ -1,0 +1,106 @@
+"""Libraries that hand JAX the program's calls in another form, and what is static in their modules."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.sources.jitted import Tell, told
+
+
+@pytest.fixture
+def tell(tmp_path: Path) -> Tell:
+    return functools.partial(told, tmp_path / "run.log")
+
+
+def test_what_is_no_array_to_equinox_is_told_as_the_program_wrote_it(tell: Tell) -> None:
+    eqx = pytest.importorskip("equinox")
+
+    @eqx.filter_jit
+    def update(model: Any, xs: Any, weight: Any, *, mode: str = "sum") -> Any:
+        return jax.vmap(model)(xs).sum() * weight
+
+    def program() -> None:
+        model = eqx.nn.MLP(2, 3, 4, 1, key=jax.random.key(0))
+        xs = np.ones((5, 2), np.float32)
+        for weight in (0.0, 0.1, 0.2, 0.3):
+            update(model, jnp.asarray(xs), weight)  # here
+        update(model, jnp.asarray(xs[:4]), 0.3)
+        update(model, jnp.asarray(xs[:4]), 0.3, mode="mean")
+        update(eqx.nn.MLP(2, 3, 4, 1, activation=jnp.tanh, key=jax.random.key(0)), jnp.asarray(xs), 0.3)
+
+    run = tell(program)
+    changes = [[(one.kind, one.name, one.old, one.new) for one in each] for each in run.changes("update")]
+    assert changes[1:4] == [
+        [("field", "weight", old, new)] for old, new in (("0.0", "0.1"), ("0.1", "0.2"), ("0.2", "0.3"))
+    ]
+    assert changes[4] == [("shape", "xs", "f32[5,2]", "f32[4,2]")]
+    assert changes[5] == [("field", "mode", "", "'mean'")]
+    assert [(kind, name) for kind, name, _, _ in changes[6]] == [("field", "model.activation")]
+    [finding] = [one for one in run.report.findings if "weight" in one.cause]
+    assert finding.place.acting.code == "" or finding.place.code == "update(model, jnp.asarray(xs), weight)  # here"
+    assert finding.count == 3
+
+
+def test_a_number_of_an_nnx_module_is_told_by_its_attribute(tell: Tell) -> None:
+    nnx = pytest.importorskip("flax.nnx")
+
+    class Net(nnx.Module):
+        def __init__(self, rngs: Any) -> None:
+            self.smoothing = 0.2
+            self.first = nnx.Linear(2, 3, rngs=rngs)
+            self.drop = nnx.Dropout(0.1, rngs=rngs)
+
+        def __call__(self, x: Any) -> Any:
+            return self.drop(self.first(x)) * self.smoothing
+
+    @nnx.jit
+    def train(model: Any, x: Any) -> Any:
+        return model(x).sum()
+
+    def program() -> None:
+        net, x = Net(nnx.Rngs(0)), np.ones((4, 2), np.float32)
+        for smoothing in (0.2, 0.1, 0.05):
+            net.smoothing = smoothing
+            train(net, x)
+        net.drop.rate = 0.5
+        train(net, x)
+        train(net, x[:3])
+
+    changes = [[(one.kind, one.name, one.old, one.new) for one in each] for each in tell(program).changes("train")]
+    assert changes[1:] == [
+        [("field", "model.smoothing", "0.2", "0.1")],
+        [("field", "model.smoothing", "0.1", "0.05")],
+        [("field", "model.drop.rate", "0.1", "0.5")],
+        [("shape", "x", "f32[4,2]", "f32[3,2]")],
+    ]
+
+
+def test_a_train_state_of_a_new_model_is_made_anew(tell: Tell) -> None:
+    nn = pytest.importorskip("flax.linen")
+    optax = pytest.importorskip("optax")
+    train_state = pytest.importorskip("flax.training.train_state")
+
+    @jax.jit
+    def step(state: Any, x: Any) -> Any:
+        return state.apply_fn({"params": state.params}, x).sum()
+
+    def program() -> None:
+        x = np.ones((4, 2), np.float32)
+        for _ in range(3):
+            model = nn.Dense(3)
+            params = jax.jit(model.init)(jax.random.key(0), x)["params"]  # here
+            state = train_state.TrainState.create(apply_fn=model.apply, params=params, tx=optax.adam(1e-3))
+            step(state, x)
+
+    run = tell(program)
+    names = [[(one.kind, one.name) for one in each] for each in run.changes("step")]
+    assert names[1:] == [[("anew", f"state.{name}") for name in ("apply_fn", "tx.init", "tx.update")]] * 2
+    assert [[one.kind for one in each] for each in run.changes("init")] == [[], ["function"], ["function"]]
+    assert {one.count for one in run.report.findings if one.kind == "recompile"} == {2}

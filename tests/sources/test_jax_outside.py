@@ -1,0 +1,100 @@
+"""Operations outside of jitted functions: what is a part of running them so, and what is compiled again each time."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.sources.jitted import Tell, told
+from xlaprof.events import TransferFromDevice
+
+
+@pytest.fixture
+def tell(tmp_path: Path) -> Tell:
+    return functools.partial(told, tmp_path / "run.log")
+
+
+def test_the_shapes_of_a_models_leaves_are_no_finding(tell: Tell) -> None:
+    def program() -> None:
+        sizes = (18, 64, 48, 3)
+        shapes = [shape for m, n in itertools.pairwise(sizes) for shape in ((m, n), (n,))]
+        leaves = [np.ones(shape, np.float32) for shape in shapes]
+        for _ in range(3):
+            leaves = jax.tree.map(lambda leaf: jnp.asarray(leaf) * 0.9 + 0.1, leaves)
+
+    run = tell(program)
+    assert len(run.programs) > 12
+    assert run.report.findings == ()
+
+
+def test_a_list_that_grows_is_one_finding_with_its_own_cause(tell: Tell) -> None:
+    def program() -> None:
+        seen = []
+        for turn in range(6):
+            seen.append(jnp.asarray(np.full(3, turn, np.float32)))
+            jnp.stack(seen)  # here
+
+    run = tell(program)
+    [finding] = [one for one in run.report.findings if "joins a list" in one.cause]
+    assert finding.place.code == "jnp.stack(seen)  # here"
+    assert "jax.lax.scan are stacked" in finding.advice
+
+
+def test_a_join_of_very_many_arrays_is_found_by_its_first_program(tell: Tell) -> None:
+    def program() -> None:
+        draws = [jnp.asarray(np.ones(2, np.float32))] * 150
+        for shape in ((2,), (2, 1)):
+            jnp.stack([draw.reshape(shape) for draw in draws])  # here
+
+    run = tell(program)
+    [finding] = [one for one in run.report.findings if "joins a list" in one.cause]
+    assert "a list of 150 arrays" in finding.cause
+    assert finding.count == 2
+    assert "np.stack(jax.device_get(values))" in finding.advice
+
+
+def test_a_function_given_to_a_loop_of_jaxs_outside_of_jit_is_traced_at_each_call(tell: Tell) -> None:
+    xs = np.ones((4, 3), np.float32)
+
+    def bound(scale: float) -> Any:
+        return jax.lax.map(lambda x: jnp.sin(x) * scale, xs)  # here
+
+    run = tell(lambda: [bound(0.5) for _ in range(5)])
+    [finding] = run.report.findings
+    assert finding.place.code == "return jax.lax.map(lambda x: jnp.sin(x) * scale, xs)  # here"
+    assert "the function that it is given is a new object each time" in finding.cause
+    assert "bound under jax.jit" in finding.advice
+    assert finding.count == 4
+
+    jitted = jax.jit(bound)  # as the advice says
+    fixed = tell(lambda: [jitted(0.5) for _ in range(5)])
+    assert len(fixed.of("bound")) == 1
+    assert fixed.report.findings == ()
+
+
+def test_elements_of_a_list_are_one_cause(tell: Tell) -> None:
+    @jax.jit
+    def vote(members: Any) -> Any:
+        return sum(member["w"] for member in members)
+
+    def program() -> None:
+        for count in range(1, 7):
+            vote([{"w": np.ones(3, np.float32)}] * count)
+
+    run = tell(program)
+    assert run.finding.count == 5
+    assert len({one.name for changes in run.changes("vote") for one in changes}) > 1
+
+
+def test_constants_of_a_closure_are_no_reads(tell: Tell) -> None:
+    table = jnp.arange(5_000.0)
+    run = tell(lambda: jax.jit(lambda x: x + table)(np.float32(1)))
+    assert run.recorded.of(TransferFromDevice) == []
+    assert len(tell(lambda: float(jax.jit(lambda x: x + 1)(np.float32(1)))).recorded.of(TransferFromDevice)) == 1

@@ -1,0 +1,97 @@
+"""JAX's operations outside of any jitted function: what of the program runs them, and how long the host was there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import NamedTuple
+
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.names import NOWHERE
+from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS
+from xlaprof.analysis.recompiles.jit_calls import compiled_outside
+
+_MANY = 200  # operations of a function: fewer are set-up
+
+
+class Body(NamedTuple):
+    """What would be one jitted function."""
+
+    file: str
+    func: str
+    call: Place  # the line of a loop that calls it; NOWHERE: its own lines are the loop's
+
+
+class Eager(NamedTuple):
+    """Operations of one body."""
+
+    stacks: list[int]  # of their lines, the most frequent first
+    ns: int  # that the main thread was seen at these lines
+    lines: frozenset[tuple[str, int]]  # all lines on the way to them
+
+
+def bodies(facts: Facts) -> dict[Body, Eager]:
+    """Those that run many such operations, and take long."""
+    outside = facts.run.jit.outside
+    jitted = _jitted(facts) if outside else frozenset()
+    again = compiled_outside(facts)
+    groups: dict[Body, list[int]] = {}
+    for stack in sorted(outside, key=lambda stack: -outside[stack].count):
+        body = _body(facts, stack, jitted)
+        if body is not None and facts.names.place(stack).at not in again:
+            groups.setdefault(body, []).append(stack)
+    many = {body: one for body, one in groups.items() if sum(outside[stack].count for stack in one) >= _MANY}
+    lines = {body: frozenset(place.at for stack in one for place in way(facts, stack)) for body, one in many.items()}
+    # where a line calls a jitted function too, nobody knows which of the two took the time
+    calls = {facts.names.place(stack).at for stack in _callers(facts)} | again
+    looks = Counter[Body]()
+    for table in (facts.run.looks, facts.run.looks_before):
+        for (stack, state), ns in table.items():
+            body = _body(facts, stack, jitted) if lines and state != "import" else None
+            if body in lines and facts.names.place(stack).at in lines[body] - calls:
+                looks[body] += ns
+    found = {body: Eager(many[body], ns, lines[body]) for body, ns in looks.items()}
+    return {body: eager for body, eager in found.items() if _is_long(facts, eager)}
+
+
+def _is_long(facts: Facts, eager: Eager) -> bool:
+    """Whether it is felt in the run, or in the time that is left beside compiling."""
+    functions = facts.run.jit.functions
+    compiled = sum(functions[stack, 0].dur for stack in eager.stacks if (stack, 0) in functions)
+    working = facts.wall_s * 1e9 - sum(one.dur for one in functions.values())
+    felt = eager.ns >= FELT * facts.wall_s * 1e9 or eager.ns - compiled >= DEAR * working
+    return felt and eager.ns >= LOOKED_NS
+
+
+def way(facts: Facts, stack: int) -> list[Place]:
+    """The lines of the program on a stack, innermost first."""
+    return [place for place in facts.names.frames(stack) if place.line and not place.library]
+
+
+def _jitted(facts: Facts) -> frozenset[tuple[str, str]]:
+    """The functions that call jitted ones, themselves or by others: none of them can be jitted as a whole."""
+    return frozenset((place.file, place.func) for stack in _callers(facts) for place in way(facts, stack))
+
+
+def _callers(facts: Facts) -> set[int]:
+    """Stacks of the lines that call jitted functions."""
+    return {stack for one in facts.run.jit.functions.values() if one.name for stack in one.callers}
+
+
+def _body(facts: Facts, stack: int, jitted: frozenset[tuple[str, str]]) -> Body | None:
+    """The largest function on a stack that a loop calls and that has nothing jitted in it: its call is one program.
+
+    What a library calls, as the layers of a model, is not called by the program. None: no line is known.
+    """
+    frames = facts.names.frames(stack)
+    inside = max((at for at, place in enumerate(frames) if place.library), default=-1) + 1
+    lines = [place for place in frames[inside:] if place.line]
+    # a lambda or a comprehension is a part of the line that it is on
+    lines = [place for place in lines if not place.func.rpartition(".")[2].startswith("<l")] or lines
+    if not lines:
+        return None
+    for callee, line in reversed(list(pairwise(lines))):
+        if line.loop and (callee.file, callee.func) not in jitted:
+            return Body(callee.file, callee.func, line)
+    return Body(lines[0].file, lines[0].func, NOWHERE)
