@@ -33,7 +33,16 @@ async def news(app: LiveApp, pilot: Pilot[None]) -> str:
     footer = app.screen_stack[0].query_one(Footer)
     while footer.display and not (footer.children and footer.children[0].region):  # it lists its keys when it is idle
         await pilot.pause()
-    return screen(app)
+    return await still(app, pilot)
+
+
+async def still(app: LiveApp, pilot: Pilot[None]) -> str:
+    """The screen once nothing moves: what is drawn may change what scrolls."""
+    before = ""
+    while (now := screen(app)) != before:
+        before = now
+        await pilot.pause()
+    return now
 
 
 def tell_of_two_defects(story: Training) -> None:

@@ -369,3 +369,48 @@ async def test_keys(story: Training, looks_like: Looks, follow: Follow) -> None:
         assert app.focused.id == "list", "findings have come: the arrows select among them"
         await pilot.press("q")
     assert app.return_code == 0
+
+
+async def test_what_is_left_is_shown_where_the_program_says_how_many_steps_it_takes(
+    story: Training, tmp_path: Path, follow: Follow
+) -> None:
+    story.train(30)
+    app = follow(story)
+    async with app.run_test(size=(120, 40)) as pilot:
+        assert " left" not in await news(app, pilot), "nobody knows"
+        story.leave()
+        (tmp_path / "run.log").unlink()
+        story = Training(tmp_path / "run.log", total=330)
+        story.train(30)
+        shown = await news(app, pilot)
+        assert "step 29 of 330" in shown
+        assert "30 s left" in shown, "300 steps of 100 ms"
+        story.end()
+        assert " left" not in await news(app, pilot)
+
+
+async def test_another_recording_is_compared_as_the_verb_compares(
+    story: Training, tmp_path: Path, follow: Follow
+) -> None:
+    before = Training(tmp_path / "before.log")
+    before.train_step(compile_ms=1500)
+    before.train(30)
+    before.end()
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await news(app, pilot)
+        await pilot.press("c", *"before.log", "enter")
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        shown = screen(app)
+        assert "From before.log to this one" in shown
+        assert "New: 2 findings" in shown
+        assert "train steps: " in shown
+        await pilot.press("escape", "c", *"nowhere.log", "enter")
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        assert "nowhere.log does not exist" in screen(app)
+        await pilot.press("escape", "c", "escape")
+        await pilot.pause()
+        assert "Step time" in screen(app)

@@ -16,9 +16,10 @@ from xlaprof.analysis.views.painting import View
 from xlaprof.text.parts import PARTS
 from xlaprof.tui.app import LiveApp
 from xlaprof.tui.feed import Feed
-from xlaprof.tui.panels.steps import seen
+from xlaprof.tui.panels.steps import StepsPanel, seen
 from xlaprof.tui.panels.timeline import LanesPanel
 from xlaprof.tui.widgets.stack import column
+from xlaprof.tui.widgets.table import SortedTable
 
 from .conftest import news, screen, tell_of_two_defects
 from .training import Training
@@ -173,3 +174,61 @@ async def test_zooming_in_shows_less_and_out_all(story: Training, follow: Follow
             seen_now = lanes._painting.view
             lengths.append(seen_now.end_s - seen_now.start_s)
         assert lengths == pytest.approx([lengths[3] / 2, lengths[3] / 4, lengths[3] / 2, lengths[3]], rel=0.01)
+
+
+async def test_findings_graphs_and_source_follow_the_step_cursor(story: Training, follow: Follow) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(140, 45)) as pilot:
+        await news(app, pilot)
+
+        async def go(step: str) -> str:
+            await pilot.press("g", *step, "enter")
+            for _ in range(3):
+                await app.workers.wait_for_complete()
+                await pilot.pause()
+            return screen(app)
+
+        shown = await go("20")
+        why = "graph 3 was compiled: shape of input 0 of aten::embedding: i64[5,128] -> i64[3,128], at train.py:24"
+        assert "step 20: 1.39 s, compile 1.20 s, " in shown
+        assert why.replace(" ", "") in re.sub(r"\s", "", shown)
+        assert "2 of 2, the largest gain first, at step 20" in shown
+        app.action_panel("graphs")
+        await pilot.pause()
+        shown = screen(app)
+        assert "1 of them at step 20" in shown
+        assert app.query_one("#graphs-table", SortedTable).row.program == 3
+        app.action_panel("source")
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        shown = screen(app)
+        assert "at step 20: the host's time" in shown
+        assert re.search(r"train.py:31 +1.20 s +compile", shown)
+        assert re.search(r"train.py:33 +9\d ms", shown)
+
+        shown = await go("3")
+        assert re.search(r"step 3: \d+ ms, transfer wait 9\d ms, because of train.py:33: print\(loss.item\(\)\)", shown)
+        app.action_panel("findings")
+        await pilot.pause()
+        assert "1 of 2, the largest gain first, at step 3" in screen(app)
+        assert "─ Transfer " in screen(app), "the recompilation is not of this step"
+
+        app.query_one(StepsPanel).focus()
+        await pilot.press("f")
+        await pilot.pause()
+        shown = screen(app)
+        assert "at step 3" not in shown
+        assert "2, the largest gain first" in shown
+
+
+def test_what_lines_cost_in_a_step_is_no_more_than_the_step_took(read: Feed) -> None:
+    for bar in read._history.course.bars:
+        told = read.moment(bar)
+        assert told is not None
+        assert sum(cost.seconds for cost in told.lines) <= bar.total_s + 1e-6
+        parts = dict(bar.named())
+        compiled = sum(seconds for cost in told.lines for part, seconds, _ in cost.items if part == "compile")
+        assert compiled == pytest.approx(parts.get("compile", 0.0), abs=1e-3)
+        read_s = sum(seconds for cost in told.lines for part, seconds, _ in cost.items if part == "transfer wait")
+        assert read_s == pytest.approx(parts.get("transfer wait", 0.0), abs=1e-3)

@@ -26,7 +26,9 @@ class Training(Story):
         pid: int = 4242,
         began: float = BEGAN,
         file: str = "/home/ada/examples/train.py",
+        total: int = 0,
     ) -> None:
+        """``total``: the steps that it says it will take."""
         super().__init__(
             file,
             path=path,
@@ -38,6 +40,7 @@ class Training(Story):
             versions={"xlaprof": "0.1.0"},
         )
         self.num = 0
+        self._total = total
         self._compiled = 0
         self._last_shape = "i64[8,128]"
         self._left = False
@@ -70,7 +73,8 @@ class Training(Story):
             )
             self.now = end + MS
         self.now += 7 * MS
-        events.append(ev.Step(name=self.name, num=self.num, t=begin, dur=self.now - begin))
+        meta = {"total": self._total} if self._total else {}
+        events.append(ev.Step(name=self.name, num=self.num, t=begin, dur=self.now - begin, meta=meta))
         self.num += 1
         self.put(*events)
 

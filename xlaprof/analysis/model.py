@@ -163,6 +163,7 @@ class StepStats(msgspec.Struct, frozen=True):
     split: TimeSplit
     #: True: no StepTrace in the program, steps are the stretches between barriers
     inferred: bool = False
+    total: int = 0  # steps that there will be, where the program says so: StepTrace(..., total=1000)
 
 
 class ScopeStat(msgspec.Struct, frozen=True):

@@ -99,6 +99,7 @@ def _step_stats(run: Fold, name: int, tally: StepTally) -> StepStats:
         recent_s=tuple(dur / 1e9 for dur in tally.recent),
         split=_time_split(split or Split(), max(1, len(run.devices()))),
         inferred=not name,
+        total=tally.total,
     )
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from xlaprof.analysis.model import Finding, Place, Report
+    from xlaprof.analysis.run import Run
     from xlaprof.events import AnyEvent, Header
     from xlaprof.log import Follower, Reader
     from xlaprof.tui.desk import Code, Desk
@@ -101,7 +102,9 @@ def desk(feed: Feed | FleetFeed, program: Program | None = None) -> Desk:
         explain=partial(_explain, feed),
         marks=partial(_marks, feed),
         paint=feed.paint,
+        moment=feed.moment,
         code=_code,
+        compare=partial(_compare, feed),
         exports={"HTML": _write_html, "JSON": _write_json},
         choose=feed.choose if isinstance(feed, FleetFeed) else None,
         without=frozenset(name for name, missing in absent.items() if missing),
@@ -126,6 +129,26 @@ def _explain(feed: Feed | FleetFeed, finding: Finding, report: Report) -> Callab
             happened = occurrences(events, run, counted)
     sources = source(finding.place, cwd), tuple(source(place, cwd, 1) for place in finding.also)
     return lambda width: render(finding, report, happened, sources, width)
+
+
+def _compare(feed: Feed | FleetFeed, path: str) -> Callable[[int], RenderableType]:
+    """The page of ``xlaprof compare``, from the recording at ``path`` to this one as far as it goes."""
+    from xlaprof.analysis.gates.compare import compare, obstacles
+    from xlaprof.pages.compare import render
+
+    (before, one), (after, two) = _whole(os.path.expanduser(path)), _whole(feed.path)
+    return partial(render, compare(before, after, (one, two), despite=obstacles(one, two)))
+
+
+def _whole(path: str) -> tuple[Run, Report]:
+    """A recording read anew, without a line of progress, which would be drawn over the screen."""
+    from xlaprof.analysis.run import Run
+    from xlaprof.collection import no_collection
+    from xlaprof.sources import files
+
+    with closing(files.read(path)) as reader, no_collection():
+        run = Run(long=os.path.getsize(path) > _MARKED).feed_all(reader)
+        return run, run.report(path, reader.notes)
 
 
 def _marks(feed: Feed | FleetFeed, report: Report) -> tuple[Mark, ...]:

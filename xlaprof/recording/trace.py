@@ -162,7 +162,8 @@ recorder.at_start(_record_scopes)
 class StepTrace(Trace):
     """One step of a loop: ``with StepTrace("train", step_num=i): ...``.
 
-    Without ``step_num`` the steps of a name are counted from 0 over the life of the process, recorded or not.
+    Without ``step_num`` the steps of a name are counted from 0 over the life of the process, recorded or not. With
+    ``total=1000`` at the first one ``xlaprof live`` says how long the rest of that many will take.
     """
 
     __slots__ = ("_num",)

@@ -22,6 +22,8 @@ from textual.widget import Widget
 from textual.widgets import Footer, Input, ProgressBar, Static
 
 from xlaprof.analysis.model import Finding, Place, Report
+from xlaprof.analysis.views.course import Bar
+from xlaprof.analysis.views.moment import Moment
 from xlaprof.errors import UserError
 from xlaprof.text.safe import for_screen
 from xlaprof.tui import panels, settings
@@ -73,6 +75,7 @@ class LiveApp(App[None]):
         Binding("g", "goto", "Go to step"),
         Binding("o", "edit", "Edit"),
         Binding("e", "export", "Export"),
+        Binding("c", "compare", "Compare", show=False),
         Binding("p", "pause", "Pause"),
         Binding("t", "theme", "Light/dark", show=False),
         Binding("question_mark", "help", "Help", key_display="?"),
@@ -106,6 +109,7 @@ class LiveApp(App[None]):
         yield StatusBar(id="status")
         yield ProgressBar(id="reading", show_eta=False)
         yield from self._in("top")
+        yield Static(id="moment", markup=False)
         yield TabBar(self._keys, {name: panel.PLACE for name, panel in self._panels.items()}, id="tabs")
         yield Input(id="filter", placeholder="filter: text in any column; escape takes it away", compact=True)
         yield Static(id="waiting", markup=False)
@@ -328,6 +332,17 @@ class LiveApp(App[None]):
             return
         self.notify(for_screen(f"Written: {written}"), markup=False)
 
+    @work
+    async def action_compare(self) -> None:
+        """Compare with a recording that was made before."""
+        compare = self.desk.compare
+        if compare is None or self.report is None:
+            return
+        path = await self.push_screen_wait(QuestionScreen("Compare from which recording to this one? Its path"))
+        if path:
+            doing = "Reading both recordings..."
+            self.push_screen(ExplainedScreen(f" From {path} to this one ", lambda: compare(path), doing))
+
     async def action_quit(self) -> None:
         """End the UI. Where it has the terminal of a program that still runs, ask what is to become of that."""
         program = self.desk.program
@@ -369,8 +384,28 @@ class LiveApp(App[None]):
     def on_steps_panel_chosen(self, event: StepsPanel.Chosen) -> None:
         for panel in self._panels.values():
             panel.follow(event.bar)
-        if event.bar is None and self._latest is not None:
+        if event.bar is not None:
+            self._explain_step(event.bar)
+            return
+        self._tell(None)
+        if self._latest is not None:
             self._show(self._latest)
+
+    @work(exclusive=True, group="moment")
+    async def _explain_step(self, bar: Bar) -> None:
+        """Have the step under the cursor explained in a thread: there may be hundreds of thousands of stretches."""
+        if self.desk.moment is not None and (told := await asyncio.to_thread(self.desk.moment, bar)) is not None:
+            self._tell(told)
+
+    def _tell(self, moment: Moment | None) -> None:
+        if moment is None:
+            self.workers.cancel_group(self, "moment")
+        for panel in self._panels.values():
+            panel.explain(moment)
+        line = self.default_screen.query_one("#moment", Static)
+        line.display = moment is not None
+        if moment is not None:
+            line.update(for_screen(moment.told))
 
     async def on_ranks_panel_chosen(self, event: RanksPanel.Chosen) -> None:
         if self.desk.choose is not None:
@@ -387,7 +422,8 @@ class LiveApp(App[None]):
         if report is None or explain is None:
             return
         title = f" {label(finding.kind).capitalize()}  {place_text(finding.place)} "
-        self.push_screen(ExplainedScreen(title, lambda: explain(finding, report)))
+        doing = "Reading the recording for every time that it happened..."
+        self.push_screen(ExplainedScreen(title, lambda: explain(finding, report), doing))
 
     # -- where the focus is
 

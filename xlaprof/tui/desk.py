@@ -11,6 +11,8 @@ import msgspec
 from rich.console import RenderableType
 
 from xlaprof.analysis.model import Finding, Place, Report
+from xlaprof.analysis.views.course import Bar
+from xlaprof.analysis.views.moment import Moment
 from xlaprof.analysis.views.painting import Painting, View
 from xlaprof.tui.program import Program
 from xlaprof.tui.snapshot import Mark
@@ -41,10 +43,14 @@ class Desk(msgspec.Struct, frozen=True):
     marks: Callable[[Report], tuple[Mark, ...]] | None = None
     #: a view of the timeline, painted; None: nothing was read yet
     paint: Callable[[View], Painting | None] | None = None
+    #: what is known of a step
+    moment: Callable[[Bar], Moment | None] | None = None
     #: (place, the program's directory, lines before and after): the code as it is on disk
     code: Callable[[Place, str, int], Code] | None = None
     #: by name what writes the report to a file, which it names
     exports: Mapping[str, Callable[[Report], str]] = {}
+    #: the page of ``xlaprof compare`` from the recording at a path to this one, to be printed so many columns wide
+    compare: Callable[[str], Callable[[int], RenderableType]] | None = None
     #: have another rank on the screen, by the path of its log
     choose: Callable[[str], None] | None = None
     #: panels that there is nothing for

@@ -16,7 +16,9 @@ from msgspec.structs import replace
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.run import KeptRun, Run
 from xlaprof.analysis.summary import summarize
+from xlaprof.analysis.views.course import Bar
 from xlaprof.analysis.views.details import Details, details
+from xlaprof.analysis.views.moment import Moment
 from xlaprof.analysis.views.painting import Painting, View
 from xlaprof.collection import no_collection
 from xlaprof.events import AnyEvent, Header
@@ -36,7 +38,7 @@ _PATIENCE = 8
 
 
 class Feed:
-    """Follows the log at ``path``. Not for use by two threads at once, but for :meth:`paint`.
+    """Follows the log at ``path``. Not for use by two threads at once, but for :meth:`paint` and :meth:`moment`.
 
     ``clock`` gives unix time in seconds. One :meth:`advance` reads slices of ``slice_bytes``, at least one, until
     ``budget_s`` is spent or the log ends. ``again`` opens the log once more: the history of a long one (of over
@@ -216,6 +218,11 @@ class Feed:
     def paint(self, view: View) -> Painting | None:
         """A view of the timeline as far as it was read; from any thread."""
         return self._history.paint(view)
+
+    def moment(self, bar: Bar) -> Moment | None:
+        """What is known of a step; from any thread."""
+        report = self._report
+        return self._history.moment(bar, self._details, report.findings) if report is not None else None
 
     def finding(self, id: str) -> tuple[Finding, Report, Run] | None:
         """A finding of the latest report with the events behind it, and what it is a finding of."""

@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.run import Run
+from xlaprof.analysis.views.course import Bar
+from xlaprof.analysis.views.moment import Moment
 from xlaprof.analysis.views.painting import Painting, View
 from xlaprof.analysis.views.ranks import Member, Ranks, ranks
 from xlaprof.errors import UserError
@@ -66,6 +68,11 @@ class FleetFeed:
         """A view of its timeline; from any thread."""
         feed = self._feeds.get(self._chosen)
         return feed.paint(view) if feed is not None else None
+
+    def moment(self, bar: Bar) -> Moment | None:
+        """What is known of one of its steps; from any thread."""
+        feed = self._feeds.get(self._chosen)
+        return feed.moment(bar) if feed is not None else None
 
     def finding(self, id: str) -> tuple[Finding, Report, Run] | None:
         """A finding of its latest report."""

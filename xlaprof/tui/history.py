@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Lock
 
+from xlaprof.analysis.model import Finding
 from xlaprof.analysis.run import KeptRun
 from xlaprof.analysis.timeline.kept import KeptWindow
-from xlaprof.analysis.views.course import Course, course
+from xlaprof.analysis.views.course import Bar, Course, course
+from xlaprof.analysis.views.details import Details
 from xlaprof.analysis.views.lanes import Lanes
+from xlaprof.analysis.views.moment import Moment, moment
 from xlaprof.analysis.views.painting import Painting, View, paint
 from xlaprof.collection import no_collection
 from xlaprof.events import AnyEvent
 
 
 class History:
-    """Events in; steps, and views of the timeline out. Only :meth:`paint` may be called from another thread."""
+    """Events in; steps, and views of the timeline out. Other threads may call :meth:`paint` and :meth:`moment`."""
 
     def __init__(self) -> None:
         self.run = KeptRun()
@@ -41,6 +44,11 @@ class History:
         settled = settled or self.run.settled()
         self._window = settled.window
         self.course = course(settled, name)
+
+    def moment(self, bar: Bar, details: Details, findings: Sequence[Finding]) -> Moment:
+        """What is known of a step; from any thread."""
+        with self._lock:
+            return moment(bar, self._lanes, self.run.names, self.run.begin or 0, details, findings)
 
     def paint(self, view: View) -> Painting | None:
         """A view of the timeline as far as it was settled; None: nothing was yet."""

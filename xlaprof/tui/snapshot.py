@@ -110,7 +110,8 @@ def status(snapshot: Snapshot) -> Status:
         word, tone = _LASTING[now.state]
         return Status(word, _joined(lasting, after, now.detail), tone)
     silent = f"nothing recorded for {elapsed(snapshot.quiet_s)}" if snapshot.quiet_s >= SILENT_S else ""
-    step = f"step {now.step}" if now.step >= 0 else ""
+    total = report.steps[0].total if report.steps else 0
+    step = f"step {now.step}" + (f" of {total}" if total else "") if now.step >= 0 else ""
     return Status(now.state, _joined(step, now.detail, silent), "good" if now.state == "running" else "quiet")
 
 
@@ -138,6 +139,19 @@ def steps_per_second(report: Report) -> float:
     return len(recent) / total if total > 0 else 0.0
 
 
+def left_s(snapshot: Snapshot) -> float | None:
+    """Seconds until the last step, at the pace of the last ones; None where the program does not say how many steps it
+    takes (``StepTrace(..., total=1000)``), or has ended."""
+    report, bars = snapshot.report, snapshot.course.bars[-_PACED:]
+    if report is None or not report.steps or report.run.finished or len(bars) < 2:
+        return None
+    stat, steps = report.steps[0], sum(bar.count for bar in bars[:-1])
+    if not stat.last_num + 1 < stat.total:
+        return None
+    return (stat.total - stat.last_num - 1) * (bars[-1].start_s - bars[0].start_s) / steps
+
+
+_PACED = 21  # bars
 #: The state line mentions a log that has not grown for this long; few steps take longer.
 SILENT_S = 10.0
 _LASTING: dict[str, tuple[str, Tone]] = {"compiling": ("compiling", "busy"), "waiting": ("waiting for a read", "warn")}

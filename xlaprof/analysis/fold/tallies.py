@@ -269,6 +269,9 @@ class ScopeTally(msgspec.Struct):
         return self.own + (self.digest_ns * self.own // known if known else self.digest_ns)
 
 
+_ENDLESS = 1 << 53  # steps that no program takes
+
+
 class StepTally(msgspec.Struct):
     """The steps of one name. Nanoseconds."""
 
@@ -278,6 +281,7 @@ class StepTally(msgspec.Struct):
     recent: deque[int] = msgspec.field(default_factory=lambda: deque(maxlen=RECENT))
     series: Series[int] = msgspec.field(default_factory=Series)  # in order of time, without the first
     last_num: int = -1
+    total: int = 0  # steps that the first one says there will be; 0: it says nothing
     unbarred: int = 0  # steps since something cut the graph
     worst_unbarred: int = 0
 
@@ -285,6 +289,10 @@ class StepTally(msgspec.Struct):
     def first(self) -> int:
         """The first step; the slowest of several ranks."""
         return max(self.firsts, default=0)
+
+    def expect(self, total: object) -> None:
+        """The first step says that there will be so many."""
+        self.total = total if type(total) is int and 0 < total < _ENDLESS else 0
 
     def add(self, num: int, dur: int) -> None:
         self.count += 1
@@ -320,4 +328,5 @@ class StepTally(msgspec.Struct):
         self.series.merge(other.series)
         self.recent.extend(other.recent)
         self.last_num = max(self.last_num, other.last_num)
+        self.total = max(self.total, other.total)
         self.worst_unbarred = max(self.worst_unbarred, other.worst_unbarred)

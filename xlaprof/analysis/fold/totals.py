@@ -440,6 +440,7 @@ class Totals(ReadsAndFallbacks):
         tally = self.steps.get(name)
         if tally is None:
             name, tally = self._step_tally(name)
+            tally.expect(event.meta.get("total"))
         tally.add(event.num, dur)
         number = tally.count
         self.claim_for_step(start, name, number)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
+from msgspec.structs import replace
 
 from xlaprof.analysis.run import KeptRun
 from xlaprof.analysis.timeline.host import CAUSES, SCOPE
@@ -25,10 +28,16 @@ class Bar(msgspec.Struct, frozen=True):
     most_s: float  # of the longest
     busy_s: float  # the mean over the devices
     parts: tuple[float, ...]  # of all, in the order of ``xlaprof.text.parts.PARTS``
+    until_s: float = 0.0  # the begin of the step after them; 0: not known
 
     @property
     def mean_s(self) -> float:
         return self.total_s / self.count if self.count else 0.0
+
+    @property
+    def spans_s(self) -> float:
+        """From the begin of the first to the end of the last."""
+        return self.total_s if self.count <= 1 or not self.until_s else max(self.total_s, self.until_s - self.start_s)
 
     @property
     def title(self) -> str:
@@ -60,7 +69,9 @@ def course(settled: KeptRun, name: str) -> Course:
     for number, rows in settled.window.steps.items():
         if not number or settled.names.text(number) == name:
             first = _bar(rows.first, devices, begin) if rows.first is not None else None
-            found = Course(name, first, tuple(_bar(row, devices, begin) for row in rows))
+            bars = [_bar(row, devices, begin) for row in rows]
+            bars[:-1] = (replace(bar, until_s=after.start_s) for bar, after in pairwise(bars))
+            found = Course(name, first, tuple(bars))
             if number:
                 return found
     return found if settled.window.steps.keys() == {0} else Course(name)

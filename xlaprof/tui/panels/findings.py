@@ -15,6 +15,7 @@ from textual.widget import Widget
 from xlaprof.analysis.model import CONFIDENCES, SEVERITIES, Finding
 from xlaprof.analysis.outcome import without_findings
 from xlaprof.analysis.places import called
+from xlaprof.analysis.views.moment import Moment
 from xlaprof.text.cells import fit, shorten
 from xlaprof.text.quantities import duration
 from xlaprof.text.strings import printable
@@ -164,6 +165,8 @@ class FindingsPanel(Vertical, Region):
 
     _listed = True  # the table was on the screen
     _explained = ""  # id of the finding whose detail is on the screen
+    _snapshot: Snapshot | None = None
+    _moment: Moment | None = None
     _flash: Timer | None = None  # until the new ones are as the others
 
     def compose(self) -> ComposeResult:
@@ -175,18 +178,24 @@ class FindingsPanel(Vertical, Region):
         report = snapshot.report
         if report is None:
             return
+        self._snapshot = snapshot
         table, detail = self.query_one(SortedTable), self.query_one(FindingDetail)
         focused = table.has_focus or detail.has_focus
         table.display = not report.clean
         rows = [FindingRow(n, one, snapshot.last.get(one.id, -1)) for n, one in enumerate(report.findings)]
         named = list(zip(keys(report.findings), rows, strict=True))
-        over, fresh = stopped(snapshot), snapshot.fresh
+        over, fresh, at = stopped(snapshot), snapshot.fresh, self._moment
+        if at is not None:  # those of the step stand out
+            over = frozenset(row.finding.id for _, row in named) - at.findings
         faint = frozenset(key for key, row in named if row.finding.id in over)
         lit = frozenset(key for key, row in named if row.finding.id in fresh)
         table.show(named, faint, lit)
         order = f"by {table.order}" if table.order and table.order != table.given else "the largest gain first"
         hidden = f", {table.shown:,} of them shown" if table.shown < len(named) else ""
-        table.border_title = heading("Findings", f"{len(named):,}{hidden}, {order}")
+        title = f"{len(named):,}{hidden}, {order}"
+        if at is not None:
+            title = f"{sum(row.finding.id in at.findings for _, row in named):,} of {title}, at {at.bar.title}"
+        table.border_title = heading("Findings", title)
         if lit:
             if self._flash is not None:
                 self._flash.stop()
@@ -198,6 +207,19 @@ class FindingsPanel(Vertical, Region):
         if focused and table.display != self._listed:
             (detail if report.clean else table).focus()
         self._listed = table.display
+
+    def explain(self, moment: Moment | None) -> None:
+        """Have the findings that have a line in the step stand out, and select the first of them."""
+        self._moment = moment
+        if self._snapshot is None or self._snapshot.report is None:
+            return
+        findings = self._snapshot.report.findings
+        if moment is not None:
+            named = zip(keys(findings), findings, strict=True)
+            key = next((key for key, one in named if one.id in moment.findings), "")
+            if key:
+                self.query_one(SortedTable).choose(key)
+        self.show(self._snapshot)
 
     def stops(self) -> list[Widget]:
         """The table, unless it is empty and so hidden; the finding below."""

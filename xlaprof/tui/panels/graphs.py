@@ -11,6 +11,7 @@ from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
 from xlaprof.analysis.views.details import Graph
+from xlaprof.analysis.views.moment import Moment
 from xlaprof.text.cells import fit, shorten
 from xlaprof.text.quantities import duration, plural
 from xlaprof.text.safe import for_screen
@@ -59,6 +60,9 @@ class GraphsPanel(Container, Region):
 
     _graphs: dict[int, Graph] = {}  # noqa: RUF012  # replaced, never changed
     _marked = 0  # program
+    _moment: Moment | None = None
+    _shown_at: Moment | None = None  # with what is on the screen
+    _snapshot: Snapshot | None = None
 
     def compose(self) -> ComposeResult:
         yield SortedTable(_columns(), id="graphs-table", given="order")
@@ -71,14 +75,19 @@ class GraphsPanel(Container, Region):
 
     def show(self, snapshot: Snapshot) -> None:
         """Take the graphs of the run."""
+        self._snapshot = snapshot
         graphs = {one.program: one for one in snapshot.details.graphs}
-        if graphs == self._graphs and graphs:
+        if graphs == self._graphs and graphs and self._shown_at == self._moment:
             return
         new = graphs.keys() != self._graphs.keys()
         self._graphs = graphs
         table = self.query_one(SortedTable)
-        table.show([(str(program), one) for program, one in graphs.items()])
+        at = self._shown_at = self._moment
+        faint = frozenset(map(str, graphs.keys() - set(at.graphs))) if at is not None else frozenset()
+        table.show([(str(program), one) for program, one in graphs.items()], faint)
         note = plural(len(graphs), "program") + f" in {duration(sum(one.compile_s for one in graphs.values()))}"
+        if at is not None:
+            note += f", {len(at.graphs):,} of them at {at.bar.title}"
         table.border_title = heading("Graphs", note if graphs else "")
         if new:
             self._plant()
@@ -97,6 +106,14 @@ class GraphsPanel(Container, Region):
         for node in nodes.values():
             node.allow_expand = bool(node.children)
         tree.root.expand()
+
+    def explain(self, moment: Moment | None) -> None:
+        """Have the graphs that were compiled in the step stand out, and select the first of them."""
+        self._moment = moment
+        if self._snapshot is not None:
+            if moment is not None and moment.graphs:
+                self.query_one(SortedTable).choose(str(moment.graphs[0]))
+            self.show(self._snapshot)
 
     def table(self) -> SortedTable[Graph]:
         return self.query_one(SortedTable)

@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.views.details import LineCost
+from xlaprof.analysis.views.moment import Moment
 from xlaprof.text.cells import bar, fit, shorten
 from xlaprof.text.quantities import duration
 from xlaprof.text.strings import file_line, printable
@@ -51,7 +52,9 @@ class SourcePanel(Container, Region):
     ORDER = 14
     PLACE = "page"
 
-    _lines: tuple[LineCost, ...] = ()
+    _whole: tuple[LineCost, ...] = ()  # of the run
+    _lines: tuple[LineCost, ...] = ()  # as they are shown
+    _moment: Moment | None = None
     _cwd = ""
 
     def compose(self) -> ComposeResult:
@@ -60,10 +63,28 @@ class SourcePanel(Container, Region):
 
     def show(self, snapshot: Snapshot) -> None:
         """Take the costs of the run by line."""
-        self._lines, self._cwd = snapshot.details.lines, snapshot.cwd
+        self._whole, self._cwd = snapshot.details.lines, snapshot.cwd
+        self._fill()
+
+    def explain(self, moment: Moment | None) -> None:
+        """Show what the lines cost in the step."""
+        self._moment = moment
+        self._fill()
+        row = self.query_one(SortedTable).row
+        if row is not None and self.has_class("-shown"):
+            self.read(row.place)
+
+    def _fill(self) -> None:
+        at = self._moment
+        self._lines = at.lines if at is not None else self._whole
         table = self.query_one(SortedTable)
         table.show([(f"{one.place.file}:{one.place.line}", one) for one in self._lines])
-        note = "summed over all that is counted there; parts may overlap" if self._lines else "no line has a cost yet"
+        if at is not None:
+            note = f"at {at.bar.title}: the host's time" if self._lines else f"none is known at {at.bar.title}"
+        else:
+            note = (
+                "summed over all that is counted there; parts may overlap" if self._lines else "no line has a cost yet"
+            )
         table.border_title = heading("Lines", note)
 
     def table(self) -> SortedTable[LineCost]:

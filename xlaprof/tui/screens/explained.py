@@ -1,4 +1,4 @@
-"""All that is known of a finding: the page of ``xlaprof explain``, made in a thread since it reads the log again."""
+"""A page that a verb prints, as of ``xlaprof explain`` or ``compare``, made in a thread as it reads the log again."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ class ExplainedScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,q,enter", "dismiss", "Back")]
 
-    def __init__(self, title: str, make: Callable[[], Page]) -> None:
+    def __init__(self, title: str, make: Callable[[], Page], doing: str) -> None:
+        """``doing``: what is on the screen meanwhile."""
         super().__init__()
-        self._title, self._make = title, make
+        self._title, self._make, self._doing = title, make, doing
         self._page: Page | None = None
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="explained") as box:
             box.border_title = for_screen(self._title)
             box.border_subtitle = "escape: back"
-            yield Static("Reading the recording for every time that it happened...", markup=False)
+            yield Static(self._doing, markup=False)
 
     def on_mount(self) -> None:
         self.read()

@@ -23,6 +23,7 @@ KEYS = (
     ("g", "go to a step by its number"),
     ("o", "open the selected line in $EDITOR"),
     ("e", "export: the HTML report, JSON, a picture of the screen"),
+    ("c", "compare with another recording, as 'xlaprof compare' does"),
     ("p", "hold the screen still; reading goes on"),
     ("t", "light or dark"),
     ("ctrl+p", "all of this by name"),

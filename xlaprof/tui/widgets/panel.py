@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.views.course import Bar
+from xlaprof.analysis.views.moment import Moment
 from xlaprof.text.safe import for_screen
 from xlaprof.tui.snapshot import Snapshot
 from xlaprof.tui.widgets.table import SortedTable
@@ -45,6 +46,9 @@ class Region(Widget):
 
     def follow(self, bar: Bar | None) -> None:
         """The step cursor is on ``bar``; None: on none."""
+
+    def explain(self, moment: Moment | None) -> None:
+        """What is known of the step under the cursor has come; None: the whole run is shown."""
 
     def table(self) -> SortedTable[Any] | None:
         """What ``s`` sorts and ``/`` filters."""

@@ -11,8 +11,8 @@ from textual.widgets import Static
 
 from xlaprof.analysis.model import Report, RunInfo
 from xlaprof.text.cells import bar, fit, shorten
-from xlaprof.text.quantities import duration, percent, plural
-from xlaprof.tui.snapshot import Snapshot, Tone, status, steps_per_second
+from xlaprof.text.quantities import duration, elapsed, percent, plural
+from xlaprof.tui.snapshot import Snapshot, Tone, left_s, status, steps_per_second
 from xlaprof.tui.widgets.panel import Line, line
 
 TONES: dict[Tone, str] = {
@@ -67,7 +67,7 @@ class StatusBar(Static):
         if snapshot.restarts:
             notes.append("the log was begun anew")
         rest = max(0, width - 2 - cell_len(now.word) - 2 - len(badge))
-        pace = _pace(snapshot.report) if snapshot.report else []
+        pace = _pace(snapshot.report, left_s(snapshot)) if snapshot.report else []
         noted = "".join(f"  ({n})" for n in notes)
         while pace and cell_len(now.detail) + cell_len(noted) + sum(cell_len(text) for text, _ in pace) > rest:
             pace.pop(0)
@@ -87,8 +87,8 @@ class StatusBar(Static):
         )
 
 
-def _pace(report: Report) -> list[tuple[str, str]]:
-    """At the right of the state: time since the start, steps a second, the device; the least of them first."""
+def _pace(report: Report, left: float | None) -> list[tuple[str, str]]:
+    """At the right of the state: time since the start, steps a second, the device, what is left; the least first."""
     found = []
     if not report.run.finished:  # what has ended says how long it took
         found.append((f"  {duration(report.run.wall_s)}", "$text-muted"))
@@ -99,6 +99,8 @@ def _pace(report: Report) -> list[tuple[str, str]]:
     if idle.busy_s > 0:  # else no device was seen
         share = idle.busy_s / idle.window_s
         found.append((f"  device {fit(bar(share, _BAR), _BAR)} {percent(share)} busy", "$text-success"))
+    if left is not None:
+        found.append((f"  {elapsed(left)} left", "bold"))
     return found
 
 

@@ -1,0 +1,128 @@
+"""One step, explained: what of it each line cost, what was compiled in it, which findings it has, and why."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.names import Names
+from xlaprof.analysis.places import culprit, short
+from xlaprof.analysis.timeline.spans import Stretch
+from xlaprof.analysis.views.course import Bar
+from xlaprof.analysis.views.details import Again, Details, Graph, LineCost
+from xlaprof.analysis.views.lanes import HOST, Kind, Lanes, Told, label
+from xlaprof.text.quantities import duration, times
+
+LINES = 200
+_Line = tuple[str, int]
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A step, or some that are one bar. Lengths in ``lines`` are seconds of all of them."""
+
+    bar: Bar
+    why: str = ""  # of the largest part: "because graph 3 was compiled: shape of tokens: i64[8] -> i64[5], ..."
+    lines: tuple[LineCost, ...] = ()  # what took host time by line, the dearest first
+    graphs: tuple[int, ...] = ()  # programs compiled in it
+    findings: frozenset[str] = frozenset()  # ids of those that have a line in it
+
+    @property
+    def told(self) -> str:
+        """In a sentence: "step 21: 10.0 s, compile 9.80 s, because graph 3 was compiled: ..."."""
+        parts = [f"{self.bar.title}: {duration(self.bar.mean_s)}"]
+        parts += [f"{name} {duration(seconds)}" for name, seconds in self.bar.named()[:1]]
+        return ", ".join([*parts, *filter(None, [self.why])])
+
+
+def moment(bar: Bar, lanes: Lanes, names: Names, begin: int, details: Details, findings: Iterable[Finding]) -> Moment:
+    """What is known of ``bar``. ``lanes`` of the whole run, which began at ``begin`` ns."""
+    start = begin + round(bar.start_s * 1e9)
+    lines = tuple(_lines(lanes, names, start, start + round(bar.spans_s * 1e9)))
+    graphs = [one for one in details.graphs if bar.first <= one.step <= bar.last]
+    again = [one for function in details.functions for one in function.again if bar.first <= one.step <= bar.last]
+    again += [one for one in details.jax if bar.first <= one.step <= bar.last]
+    seen = {(cost.place.file, cost.place.line) for cost in lines}
+    for graph in graphs:
+        seen |= {(place.file, place.line) for _, place in graph.places}
+    seen |= {(one.place.file, one.place.line) for one in again}
+    return Moment(
+        bar,
+        why=_why(bar, lines, graphs, again),
+        lines=lines,
+        graphs=tuple(one.program for one in graphs),
+        findings=frozenset(one.id for one in findings if (one.place.file, one.place.line) in seen),
+    )
+
+
+def _why(bar: Bar, lines: tuple[LineCost, ...], graphs: list[Graph], again: list[Again]) -> str:
+    part = next(iter(bar.named()), ("", 0.0))[0]
+    if part == "compile" and graphs:
+        one = max(graphs, key=lambda graph: graph.compile_s)
+        if not one.what:
+            return f"because graph {one.program} was compiled, which is unlike all before, at {short(one.place)}"
+        place = one.places[0][1] if one.places else one.place
+        change = _change(one.what, one.subject, one.old, one.new)
+        return f"because graph {one.program} was compiled: {change}, at {short(place)}"
+    if part == "compile" and again:
+        last = max(again, key=lambda other: other.compile_s)
+        change = f": {_change(*last.changes[0])}" if last.changes else ""
+        return f"because {last.name} was compiled again{change}, called at {short(last.place)}"
+    found = next((cost.place for cost in lines if cost.items[0][0] == part), None)
+    if found is None:
+        return ""
+    return f"because of {short(found)}" + (f": {found.code}" if found.code else "")
+
+
+def _change(what: str, subject: str, old: str, new: str) -> str:
+    return f"{what} of {subject}: {old} -> {new}" if subject else f"{what}: {old} -> {new}"
+
+
+def _lines(lanes: Lanes, names: Names, start: int, end: int) -> Iterator[LineCost]:
+    """Host time by line; what happened within something else, as a compile within a barrier, is not counted twice."""
+    costs: dict[_Line, dict[tuple[str, str], list[int]]] = defaultdict(dict)
+    places: dict[_Line, Place] = {}
+    for key, row in lanes.spans.rows.items():
+        if key[0] != HOST:
+            continue
+        inside = [one for one in row.whole if one.end > start and one.start < end]
+        for one, ns in _own(inside, start, end):
+            place = _place(one.detail, names)
+            if place.line:
+                line = place.file, place.line
+                places.setdefault(line, place)
+                what = one.kind.part, label(one.kind, one.detail, names)
+                sums = costs[line].setdefault(what, [0, 0])
+                sums[0] += ns
+                sums[1] += 1
+    found = []
+    for line, items in costs.items():
+        named = [(part, ns / 1e9, f"{text} {times(count)}" if count > 1 else text)
+                 for (part, text), (ns, count) in items.items()]  # fmt: skip
+        named.sort(key=lambda item: -item[1])
+        found.append(LineCost(places[line], sum(seconds for _, seconds, _ in named), tuple(named)))
+    yield from sorted(found, key=lambda cost: -cost.seconds)[:LINES]
+
+
+def _place(told: Told, names: Names) -> Place:
+    if told.after:
+        return culprit(*names.bracket(told.stack, told.after))
+    return names.place(told.stack) if told.stack else Place()
+
+
+def _own(stretches: list[Stretch[Kind]], start: int, end: int) -> Iterator[tuple[Stretch[Kind], int]]:
+    """Each stretch with its ns between ``start`` and ``end`` without those of the stretches within it."""
+    open_: list[list[int]] = []  # end, ns of those within, number
+    ordered = sorted(stretches, key=lambda one: (one.start, -one.end))
+    within = [0] * len(ordered)
+    for number, one in enumerate(ordered):
+        while open_ and open_[-1][0] <= one.start:
+            open_.pop()
+        ns = min(one.end, end) - max(one.start, start)
+        if open_:
+            within[open_[-1][1]] += min(ns, max(0, open_[-1][0] - one.start))
+        open_.append([one.end, number])
+    for number, one in enumerate(ordered):
+        yield one, max(0, min(one.end, end) - max(one.start, start) - within[number])
