@@ -253,16 +253,15 @@ def without_syncs() -> None:
 def evaluated(read_once: bool) -> Program:
     def program() -> None:
         weight = torch.ones(4, 4).to("xla")
-        total = torch.zeros((), device="xla")
         losses = []
         for _ in range(STEPS):
             loss = (torch.ones(4, 4).to("xla") @ weight).sum()
             if read_once:
-                total += loss
+                losses.append(loss.detach())
                 xr.sync()
             else:
                 losses.append(loss.item())
-        print(total.item())
+        print(torch.stack(losses).tolist() if read_once else losses)
 
     return program
 
@@ -309,6 +308,18 @@ def named(n: int, x: Any) -> Any:
     return x / size
 
 
+def graphs_counted(n: int, x: Any) -> Any:
+    index = torch.tensor([0, 0, 1, 2]).to("xla")
+    size = int(index.max()) + 1
+    return x.new_zeros(size, 4).index_add_(0, index, x).sum()
+
+
+def graphs_given(n: int, x: Any) -> Any:
+    index = torch.tensor([0, 0, 1, 2])
+    size = int(index.max()) + 1  # on the host
+    return x.new_zeros(size, 4).index_add_(0, index.to("xla"), x).sum()
+
+
 def unread(n: int, x: Any) -> Any:
     return x / x.norm()
 
@@ -319,10 +330,11 @@ READS = [
         "the losses of an evaluation",
         "transfer",
         evaluated(False),
-        " and read it ",
+        "bring all of them to the host with one read",
         evaluated(True),
-        also=("once, after the loop; end every turn",),
+        also=("Keep each value on the device", "; end every turn"),
     ),
+    Case("a number of graphs", "transfer", loop(graphs_counted), "Pass the number in", loop(graphs_given)),
     Case(
         "a value",
         "transfer",

@@ -14,10 +14,12 @@ from tests.advice.recompiled_programs import (
     averages,
     both,
     cast,
+    chooses,
     cropped,
     crops,
     cut,
     epochs,
+    evaluates,
     evicts,
     gathered,
     grows,
@@ -60,6 +62,16 @@ from tests.advice.recompiled_programs import (
 from tests.advice.taken import Case, take
 
 CASES = [
+    Case(
+        "evaluates",
+        "recompile",
+        evaluates(False),
+        "at the end of",
+        evaluates(True),
+        also=("every turn of the loop at line ",),
+        counts=(),
+    ),
+    Case("chooses", "recompile", chooses(True), "Keep the rows in one tensor on the device", chooses(False)),
     Case(
         "dtype",
         "recompile",

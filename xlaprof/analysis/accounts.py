@@ -26,7 +26,7 @@ from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import HABIT, MANY, MOST, NAMED, WORTH_SAYING
 from xlaprof.analysis.recompiles.eager import bodies
-from xlaprof.analysis.recompiles.extra import EARLY, entry
+from xlaprof.analysis.recompiles.extra import EARLY, entry, is_of_another_value
 from xlaprof.analysis.recompiles.jit_calls import JAX
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
@@ -327,6 +327,8 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
         return "first compiled"
     if record.change is None:
         return ""
+    if is_of_another_value(facts, record, record.change):
+        return "first compiled"
     early = record.visits <= EARLY
     if record.change.role == "state" and record.change.what == "operation" and not record.change.removed:
         return "compiled for the optimizer's first step,"

@@ -51,6 +51,20 @@ def innermost(names: Names, stack: int) -> Place:
     return next(iter(names.loops(stack)), NOWHERE)
 
 
+def beside(names: Names, stack: int, barrier: int) -> Place:
+    """The program's line, in a loop that the barrier lies not in, from which ``stack`` is reached; NOWHERE: in none.
+
+    A loop over layers is a part of the step.
+    """
+    loops = {head(loop) for loop in names.loops(stack) if not loop.acting.func.rpartition(".")[2].startswith(_LAYERS)}
+    others, line = loops - heads(names, barrier), NOWHERE
+    for frame in names.frames(stack) if others else ():
+        line = line if frame.library else frame
+        if (frame.acting.file, frame.acting.func, frame.acting.loop) in others:
+            return line
+    return NOWHERE
+
+
 def shares_loop(names: Names, stack: int, barrier: int) -> bool:
     """Whether ``stack`` lies in the loop that the barrier ends the turns of; ``True`` where loops are not known."""
     loop = innermost(names, barrier)

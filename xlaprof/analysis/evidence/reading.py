@@ -125,6 +125,16 @@ _ACT = _Way(
     "network is small, act with a copy of it on the CPU",
     "to act on it",
 )
+_COUNT = _Way(
+    "Pass the number in (size=, dim_size=, num_classes=): the host knows how many there are where it makes the batch, "
+    "and need not search the device for the largest index",
+    "to count by the largest index",
+)
+_STACK = _Way(
+    "Keep each value {words.keep} in the list, and bring all of them to the host with one read, after the loop, or at "
+    "the end",
+    remedy="values.append({loss})  # stays on the device\nvalues = {words.arrays}.stack(values).tolist()  # once",
+)
 _SAVE = _Way("Save less often, or hand a copy made on the device to a background thread")
 _HOST = _Way(
     "Do this work on the device, or hand the tensor over once, after the loop. If the next turn needs what the host "
@@ -190,6 +200,7 @@ ELEMENTS = (
     "read by itself here, with a graph that takes it out. What is then computed or counted with them, the host can do."
 )
 _CALLED = "what is called here"
+_LARGEST = r"\bmax\([^()]*\)(\.item\(\))?\)?\s*\+\s*1\b"  # of indices, and one more
 _LEVELS = frozenset({"debug", "info"})
 _FINITE = frozenset({"isnan", "isinf", "isfinite"})
 _SEARCHES = frozenset({"nonzero", "argwhere"})
@@ -225,6 +236,10 @@ def advise_read(
     if way is _USES[Use.DECIDES] and turns.line:
         way = _TURNS_TOO
     once = every == ONCE
+    if way in (_USES[Use.OTHER], _USES[Use.SIZES]) and re.search(_LARGEST, code):
+        way = _COUNT
+    elif way is _KEEP and once and "append" in read.words:
+        way = _STACK
     often = {ONCE: "once, after the loop", LATER: "a step later, when it is computed"}
     value = "loss" if any("loss" in word for word in read.words) else "value"
     advice = way.advice.format(

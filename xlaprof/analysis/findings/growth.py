@@ -55,14 +55,16 @@ def _alive(facts: Facts) -> Finding | None:
     heavier = size is not None and size.last >= _LARGER * size.first and size.last - size.first >= _BYTES
     several = came >= _EACH_STEP * passed
     more = several and tensors is not None and tensors.last >= _MORE * tensors.first and bytes_more >= _NUMBER * came
-    if passed < (_STEPS_OF_MANY if several else _STEPS) or not (heavier or more):
-        return None
     held = [(facts.names.place(stack), count) for stack, count in facts.run.held]
     made = held[0][0] if held else NOWHERE
     kept = facts.run.kept
+    history = kept.history if kept is not None else len({line for line, _ in held}) >= NAMED
+    # a list that holds no history may be meant; where neither keeper nor line is known, nobody could look
+    early = several and (history or heavier or (kept is None and made.line > 0))
+    if passed < (_STEPS_OF_MANY if early else _STEPS) or not (heavier or more):
+        return None
     puts = [facts.names.place(stack) for stack in kept.puts] if kept is not None else []
     place = made if made in puts or not puts else puts[0]
-    history = kept.history if kept is not None else len({line for line, _ in held}) >= NAMED
     many = plural(first.tensors, "tensor")
     numbers = f"from {many} ({size_text(first.bytes)}) to {last.tensors:,} ({size_text(last.bytes)})"
     return facts.finding(

@@ -148,7 +148,23 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         # a gap from one step into the next is the one's or the other's: of as many gaps as steps none is missing
         rhythm=activity.rhythm.text(0 if in_all(gaps, facts.full_steps) else facts.full_steps),
         also=(activity.line, *([_longest_pause(facts, host.DATA)] if activity.kind == host.DATA else [])),
+        ended_by=_call(facts, activity),
     )
+
+
+def _call(facts: Facts, activity: Activity) -> tuple[str, str, str, int] | None:
+    """The one call in which it comes every N steps, with other work of it: what does not end the turns of the loop."""
+    line, every = activity.line.acting, activity.rhythm.every
+    if (
+        every <= 1
+        or not line.line
+        or any(
+            (place.file, place.func) == (line.file, line.func)
+            for place in (facts.names.place(one).acting for one in facts.barriers)
+        )
+    ):
+        return None
+    return "call", line.file, line.func, every
 
 
 def _waits_for_data(facts: Facts) -> Iterator[Finding]:

@@ -42,7 +42,8 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     after = f", after the barrier ({named(barrier)})" * bool(
         barrier.line and way.is_when and "barrier" not in way.advice and not follows
     )
-    if often == ONCE and facts.words.barrier and reads.op == SCALAR and "sum" in way.advice:
+    alone = often == ONCE and reads.op == SCALAR and not reads.barrier  # else a barrier ends the step around its loop
+    if alone and facts.words.barrier and ("sum" in way.advice or "list" in way.advice):
         after = f"; end every turn of the loop with {facts.words.barrier}"
     late = f"{tally.late:,} more cost nothing: the device had been given more to do"
     return facts.finding(

@@ -95,10 +95,19 @@ def _is_regular(rhythm: Rhythm) -> bool:
 
 def _is_regular_work(facts: Facts, group: Group) -> bool:
     """Whether the program does more, or other, work in each so-manieth step of a long run, at no large price."""
-    change, extra = group.first, group.extras[0]
-    sides = [_rhythms(facts, [program]) for program in (extra.record.program, change.against)]
-    long = all(side and side[0].steps >= 2 * MANY for side in sides)
-    regular = len(group.extras) == 1 and not change.role and long and _is_regular(sides[0][0])
+    programs = {one for extra in group.extras for one in (extra.record.program, extra.change.against)}
+    first = min(extra.record.t for extra in group.extras)
+    # what ran once, before the first of them, is the first step's
+    early = {
+        one
+        for one in programs
+        if facts.run.program_runs.get(one, 0) < HABIT and facts.run.programs.get(one, 0) <= first
+    }
+    sides = {program: _rhythms(facts, [program]) for program in programs - early}
+    long = len(sides) == 2 and all(side and side[0].steps >= 2 * MANY for side in sides.values())
+    regular = (
+        long and not group.first.role and all(_is_regular(sides[extra.record.program][0]) for extra in group.extras)
+    )
     return regular and group.cost_s < max(LARGE * facts.wall_s, _LONG_S)
 
 

@@ -9,7 +9,7 @@ from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import HABIT
-from xlaprof.analysis.recompiles.group import Group, grows, special_number, window_of
+from xlaprof.analysis.recompiles.group import Group, grows, is_chosen, special_number, window_of
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.varying import last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor
@@ -78,6 +78,12 @@ _TEXTS = {
         "the first graph of a loop also holds what this line records before the loop, and the others do not",
         "Call {words.barrier} between this line and the loop: what it records is a small graph of its own then.",
     ),
+    "operation pending": _Text(
+        "what a loop records by this line is still pending when the next step is recorded, for no barrier ended it: "
+        "the graph of that step holds it, and what is computed of it afterwards, {count} more than in the other steps",
+        "Call {words.barrier} at the end of {turn}, and of what is computed of it after that loop: what is pending is "
+        "a small graph of its own then, and the steps have one graph.",
+    ),
     "operation grad": _Text(
         "gradients are written where .grad is None, in the first pass after they were cleared, and added to in those "
         "that follow: another operation sequence ({new} came where {old} had been recorded)",
@@ -123,6 +129,14 @@ _TEXTS = {
         "buffer = {words.arrays}.zeros(LENGTH, device=device)  # once\n"
         "buffer = {words.arrays}.roll(buffer, -1)\nbuffer[-1] = value",
     ),
+    "inputs chosen": _Text(
+        "the host chooses which tensors {operator} is given, and each choice is another graph: of which of them are "
+        "one tensor, which this graph makes and which it finds",
+        "Keep the rows in one tensor on the device: write with index_copy_, and read with index_select, at positions "
+        "that a tensor from the host holds.",
+        "rows = {words.arrays}.zeros(CAPACITY, WIDTH, device=device)  # once\n"
+        "rows.index_copy_(0, positions, new)\nbatch = rows.index_select(0, chosen)  # both from the host",
+    ),
     "inputs held": _Text(
         "{held} was computed in the graph at first and is an input of it since, as state kept from one step to the "
         "next is",
@@ -135,7 +149,7 @@ _TEXTS = {
     ),
 }
 #: words of the sentences that may come first; others are names of the program's
-_FIRST = frozenset({"the", "an", "a", "another", "which", "gradients", "in", "sizes", "how"})
+_FIRST = frozenset({"the", "an", "a", "another", "which", "gradients", "in", "sizes", "how", "what"})
 
 
 def explanation(facts: Facts, group: Group, rhythm: str) -> str:
@@ -162,7 +176,9 @@ def _text(facts: Facts, group: Group) -> _Text:
     change, sort = group.first, group.sort
     variant = change.role
     if sort == "inputs":
-        variant = "list" if change.old.endswith(" tensors") else "held" if change.new == "held from before" else ""
+        chosen = is_chosen(change) and len(group.extras) >= HABIT
+        held = "chosen" if chosen else "held" if change.new == "held from before" else ""
+        variant = "list" if change.old.endswith(" tensors") else held
     elif variant == "loop" and facts.names.place(change.condition).line:
         variant = "loop if"
     elif variant == "loop" and _grows(group):
@@ -236,6 +252,9 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
         "often": f" {rhythm}" if rhythm.startswith(("every", "from")) else "",
         "at": f" at line {barrier.line}" if barrier.line else "",
         "where": f" (line {expected.line})" if expected.line and expected.line != group.place.line else "",
+        "turn": f"every turn of the loop at line {group.place.loop}"
+        if group.place.loop
+        else group.place.func.rpartition(".")[2] or "that loop",
         "count": plural(change.added or change.removed, "operation"),
         "switched": "on" if change.added > change.removed else "off",
         "cast": change.new if change.added > change.removed else change.old,

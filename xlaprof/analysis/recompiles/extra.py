@@ -23,13 +23,13 @@ import msgspec
 from xlaprof.analysis.diagnosis import USED
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.looping import growing, innermost, unbarred, visits_per_pass
-from xlaprof.analysis.evidence.reads import in_loop, is_own_graph
+from xlaprof.analysis.evidence.looping import beside, growing, innermost, unbarred, visits_per_pass
+from xlaprof.analysis.evidence.reads import in_loop, is_own_graph, takes_element
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.principles import DEAR, HABIT, MOST
+from xlaprof.analysis.principles import DEAR, FELT, HABIT, KEPT, MOST
 from xlaprof.analysis.recompiles.design import CONDITIONS, by_design
-from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, of_batch, sizes, special_number
+from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, is_chosen, of_batch, sizes, special_number
 from xlaprof.analysis.recompiles.shapes import dims
 from xlaprof.analysis.recompiles.variants import causes, comes_back
 from xlaprof.analysis.recompiles.varying import made_by
@@ -49,11 +49,18 @@ def groups(facts: Facts) -> list[Group]:
     loop, grown = facts.once(unbarred), facts.once(growing)
     ages, back = _ages(facts), comes_back(facts.run.compiles, facts.run.programs)
     programs = {record.program: record for record in facts.run.compiles}
+    apart: set[Change] = set()  # what tells values apart that one trace reads, and does so in each combination
+    pending: dict[int, Change] = {}  # what of another loop a program holds
     for record in facts.run.compiles:
-        of_it = why[record.program, record.t]
-        changes = [change for one in of_it if (change := _defect(facts, record, one)) is not None]
+        of_it = [_before_the_read(facts, one) for one in why[record.program, record.t]]
+        apart.update(one for one in of_it if one is not None and is_of_another_value(facts, record, one))
+        changes = [change for one in of_it if one not in apart and (change := _defect(facts, record, one)) is not None]
+        if (left := _left_over(facts, record, pending)) is not None:
+            pending[record.program], changes = left, [left]
         turns = record.stack in grown or (loop is not None and loop.follows(facts, record))
-        changes = [change for change in changes if not turns or change.what != "operation"]  # another number of turns
+        changes = [
+            change for change in changes if not turns or change.what != "operation" or change.role == "pending"
+        ]  # another number of turns
         by_line: dict[tuple[str, int, str, str], tuple[Change, Place]] = {}
         for change in changes:
             place = _place(facts, record, change)
@@ -74,7 +81,8 @@ def groups(facts: Facts) -> list[Group]:
         if key in found:
             found[key].insert(0, extra)
     all_groups = [Group(sort, name, extras[0].place, tuple(extras)) for (_, _, sort, name), extras in found.items()]
-    all_groups = [g for g in all_groups if g.first.role != "entry" or g.cost_s >= DEAR * facts.wall_s]
+    dear = {"entry": DEAR, "pending": FELT}  # shares of the run
+    all_groups = [g for g in all_groups if g.cost_s >= dear.get(g.first.role, 0.0) * facts.wall_s]
     all_groups = [g for g in map(_needed, all_groups) if any(extra.share for extra in g.extras)]
     leading = _join(_join(all_groups, _passes, later=True), _consequences, later=True)
     # one graph for a copy between tensors, which are the same until one of them is written
@@ -183,6 +191,8 @@ def _within(record: CompileRecord, path: CompileRecord) -> bool:
 
 def _place(facts: Facts, record: CompileRecord, change: Change) -> Place:
     """The line to show: for a shape or dtype the one that made the tensor, else the operation's."""
+    if change.role == "pending":
+        return beside(facts.names, change.stack, record.stack)
     if change.what in ("shape", "dtype"):
         made = facts.names.place(change.made)
         if made.line:
@@ -205,7 +215,8 @@ def _cause(facts: Facts, change: Change) -> tuple[str, str]:
     if change.what == "operation":
         inner = facts.names.place(change.made)
         return "operation", f"{change.role} {inner.code or inner.line or change.subject}"
-    return change.what, change.subject
+    # a list that the host chooses: its tensors are other ones, some made in this graph
+    return "inputs" if is_chosen(change) else change.what, change.subject
 
 
 def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Change | None:
@@ -236,6 +247,51 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
         return None
     if change.what == "operation" and (before := entry(facts, record, change)):
         return msgspec.structs.replace(change, role="entry", stack=before, made=before, expected=0)
+    return change
+
+
+def _side_by_side(facts: Facts) -> frozenset[tuple[int, int]]:
+    """Programs of two reads, the later one first, that no barrier lies between: of one trace."""
+    found: set[tuple[int, int]] = set()
+    reads: dict[int, None] = {}
+    for stack, program in facts.run.cuts:
+        if stack in facts.barriers:
+            reads.clear()
+        elif program not in reads and len(reads) < KEPT:
+            found.update((program, before) for before in reads)
+            reads[program] = None
+    return frozenset(found)
+
+
+def is_of_another_value(facts: Facts, record: CompileRecord, change: Change) -> bool:
+    """Whether another value is read than before, of other operations or rank: in one trace there is no other path."""
+    if (record.program, change.against) not in facts.once(_side_by_side):
+        return False
+    if change.what == "shape":
+        return len(dims(change.old) or ()) != len(dims(change.new) or ())
+    if change.role:  # numbers and operations of training
+        return change.what in ("operation", "argument")
+    return change.what == "operation" and change.added > 0 < change.removed
+
+
+def _before_the_read(facts: Facts, change: Change) -> Change:
+    """What is used after a read, where the read's own graph had changed in that before: it decided nothing."""
+    if change.subject != USED:
+        return change
+    line = facts.names.place(change.expected).at
+    for one in facts.run.compiles:
+        before = one.change
+        if (
+            one.stack != change.stack
+            or before is None
+            or before.what not in ("argument", "scalar")
+            or takes_element(one)
+        ):
+            continue
+        argument, _, operation = before.subject.partition(" of ")
+        went = tuple(f"{operation} ({argument} {value})" for value in (before.old, before.new))
+        if went == (change.old, change.new) and facts.names.place(before.stack).at == line:
+            return msgspec.structs.replace(before, against=change.against)
     return change
 
 
@@ -308,6 +364,28 @@ def entry(facts: Facts, record: CompileRecord, change: Change) -> int:
         return 0
     stacks = (stack for stack in (change.made, change.expected) if stack)
     return next((stack for stack in stacks if _precedes_loop(facts, stack, record.stack)), 0)
+
+
+def _left_over(facts: Facts, record: CompileRecord, pending: dict[int, Change]) -> Change | None:
+    """What a graph holds of a loop beside the barrier's, as an evaluation, that no barrier ended: it is still pending.
+
+    As much as half a step of it, or of such a graph little has gone.
+    """
+    change = record.change
+    if change is None or record.trigger in ("read", "dynamo") or change.what != "operation" or change.role:
+        return None
+    size = max((part.size for part in record.parts if part.change == change), default=0)
+    if (held := pending.get(change.against)) is not None:
+        return msgspec.structs.replace(held, against=change.against) if change.removed < MOST * held.added else None
+    decided = facts.names.place(change.condition).acting.code.startswith(CONDITIONS)
+    if decided or size < MOST * (record.ops - size) or change.removed > MOST * change.added:
+        return None
+    stack = change.made
+    return (
+        msgspec.structs.replace(change, role="pending", stack=stack)
+        if beside(facts.names, stack, record.stack).line
+        else None
+    )
 
 
 def _had_entry(record: CompileRecord, change: Change) -> bool:

@@ -56,6 +56,12 @@ def of_batch(change: Change) -> bool:
     return change.what == "shape" and not change.name and (change.moved or not change.made)
 
 
+def is_chosen(change: Change) -> bool:
+    """Whether it is one of the tensors that an operation is given a list of, and another one than before."""
+    listed = change.subject.startswith("tensors of ") and not change.role
+    return listed and change.what in ("inputs", "aliasing") and not change.old.endswith(" tensors")
+
+
 class Window(NamedTuple):
     """A slice whose start and end change."""
 
