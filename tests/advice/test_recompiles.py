@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.advice.lists_and_evaluations import chooses, evaluates
 from tests.advice.recompiled_programs import (
     DEVICE,
     WARM_UP,
@@ -14,12 +15,10 @@ from tests.advice.recompiled_programs import (
     averages,
     both,
     cast,
-    chooses,
     cropped,
     crops,
     cut,
     epochs,
-    evaluates,
     evicts,
     gathered,
     grows,

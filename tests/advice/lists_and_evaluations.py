@@ -1,0 +1,62 @@
+"""Programs whose steps hold what a loop beside them recorded, or what a list of tensors has, and their advice taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+import xlaprof.runtime as xr
+from tests.advice.recompiled_programs import DEVICE
+from tests.advice.taken import Program
+
+
+def evaluates(barrier: bool) -> Program:
+    """Epochs of training steps, and an evaluation that adds up on the device; a sum of it is read after each."""
+
+    def program() -> None:
+        model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4)).to(DEVICE)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        matrix = torch.zeros(4, 4, device=DEVICE)
+        for _ in range(4):
+            for x in [torch.ones(8, 6)] * 8:
+                optimizer.zero_grad()
+                model(x.to(DEVICE)).square().mean().backward()
+                optimizer.step()
+                xr.sync()
+            for x in [torch.ones(12, 6)] * 6:
+                add_up(matrix, model, x.to(DEVICE))
+                if barrier:
+                    xr.sync()
+            assert matrix.sum().item() is not None
+
+    return program
+
+
+@torch.no_grad()
+def add_up(matrix: Any, model: nn.Module, x: Any) -> None:
+    scores = model(x).tanh().softmax(-1)
+    matrix += (scores.T @ scores).clamp(0.1, 3.0) * 0.5 + scores.mean(0).exp()
+
+
+def chooses(listed: bool) -> Program:
+    """A replay: rows of a few steps, of which each step draws some."""
+    drawn = [[(5 * n + 3 * i) % (4 * n + 4) for i in range(3)] for n in range(14)]
+
+    def program() -> None:
+        rows: list[Any] = []
+        table = torch.zeros(64, 6, device=DEVICE)
+        for n, chosen in enumerate(drawn):
+            new = torch.ones(4, 6).to(DEVICE) * 2.5
+            if listed:
+                rows.extend(new.unbind(0))
+                batch = torch.stack([rows[i] for i in chosen])
+            else:
+                table.index_copy_(0, torch.arange(4 * n, 4 * n + 4).to(DEVICE), new)
+                batch = table.index_select(0, torch.tensor(chosen).to(DEVICE))
+            kept = (batch * 1.5).tanh().sum()
+            xr.sync()
+            del kept
+
+    return program
