@@ -159,6 +159,62 @@ def test_a_weak_type_is_told_from_another_dtype(tell: Tell) -> None:
     assert [(one.kind, one.new) for one in dtype] == [("dtype", "i32[]")]
 
 
+def test_another_dtype_at_another_line_is_converted_to_what_came_first(tell: Tell) -> None:
+    @jax.jit
+    def score(ids: Any, fields: Any) -> Any:
+        return fields * ids
+
+    def program() -> None:
+        for rows in (8, 32, 128):  # the warm-up
+            score(np.ones(rows, np.int32), np.ones(rows, np.float32))
+        for ids, fields in ((np.uint16, np.float16), (np.uint32, np.float32)):
+            for rows in (32, 8):
+                score(np.ones(rows, ids), np.ones(rows, fields))
+
+    run = tell(program)
+    first = run.changes("score")[3]
+    assert [(one.kind, one.name, one.old, one.new) for one in first] == [
+        ("dtype", "ids", "i32[32]", "u16[32]"),
+        ("dtype", "fields", "f32[32]", "f16[32]"),
+    ]
+    [finding] = [one for one in run.report.findings if "dtype" in one.cause]
+    assert finding.count == 4
+    assert "ids.astype('int32'), fields.astype('float32')" in finding.advice
+
+
+def test_a_number_of_turns_as_static_argument_is_advised_to_be_traced(tell: Tell) -> None:
+    @functools.partial(jax.jit, static_argnames="turns")
+    def advance(x: Any, turns: int) -> Any:
+        for _ in range(turns):
+            x = jnp.sin(x)
+        return x
+
+    finding = tell(lambda: [advance(np.ones(3, np.float32), turns=turns) for turns in range(5)]).finding
+    assert finding.count == 4
+    assert "jax.lax.fori_loop(0, turns, ...) takes an array" in finding.advice
+
+    traced = jax.jit(lambda x, turns: jax.lax.fori_loop(0, turns, lambda _, y: jnp.sin(y), x))  # as the advice says
+    fixed = tell(lambda: [traced(np.ones(3, np.float32), turns) for turns in range(5)])
+    assert len(fixed.of("<lambda>")) == 1
+
+
+def test_sizes_of_two_phases_are_meant(tell: Tell) -> None:
+    @jax.jit
+    def train(w: Any, image: Any) -> Any:
+        return w + image.mean()
+
+    def program(sizes: list[int]) -> None:
+        w = jnp.zeros(())
+        for step, size in enumerate(sizes):
+            with xlaprof.StepTrace("train", step_num=step):
+                w = train(w, np.ones((4, size, size), np.float32))
+
+    run = tell(lambda: program([18] * 30 + [25] * 30))
+    assert len(run.of("train")) == 2
+    assert run.report.findings == ()
+    assert tell(lambda: program([18, 25, 19, 31] * 10)).finding.count == 3
+
+
 def test_a_tree_with_another_entry_is_named_by_the_entry(tell: Tell) -> None:
     @jax.jit
     def loss(params: Any) -> Any:

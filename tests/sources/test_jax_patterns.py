@@ -51,6 +51,26 @@ def test_a_python_loop_in_a_jitted_function_is_found_by_its_line(turns: int, tmp
     assert "jax.lax.scan" in finding.advice
 
 
+def test_of_loops_within_loops_the_outermost_is_named(tmp_path: Path) -> None:
+    def layers(x: Any) -> Any:
+        for turn in range(6):
+            x = jnp.sin(x) * 1.01 + turn  # here
+        return x
+
+    @jax.jit
+    def tasks(xs: Any) -> Any:
+        total = 0.0
+        for task in range(60):
+            total = total + layers(xs[task])
+        return total
+
+    found, _ = report(tmp_path / "run.log", lambda: tasks(jnp.ones((60, 4))))
+    [finding] = [one for one in found.findings if one.kind == "unrolled_loop"]
+    assert "traced 360 times" in finding.cause
+    assert "Begin with the outermost (" in finding.advice
+    assert any(place.code == "for task in range(60):" for place in finding.also)
+
+
 def test_the_backward_pass_of_a_loop_has_as_many_turns() -> None:
     def loss(x: Any) -> Any:
         for _ in range(200):
@@ -77,6 +97,36 @@ def test_operations_outside_of_jitted_functions_are_counted_by_line(tmp_path: Pa
     assert "tanh" in finding.cause
     assert finding.cost_s > 1
     assert sum(one.calls for one in events if isinstance(one, OutsideOperations)) > 3_000
+
+
+def test_the_finding_stands_at_the_loop_that_calls_what_could_be_one_program(tmp_path: Path) -> None:
+    step = jax.jit(lambda w, x: w * 0.9 + x.sum())
+
+    def shift(x: Any) -> Any:
+        return jnp.roll(x, 1) * 0.5
+
+    def blur(x: Any) -> Any:
+        for _ in range(6):
+            x = shift(x) + jnp.tanh(x)
+        return x
+
+    def train() -> None:
+        w, x = jnp.zeros(()), jnp.ones((3, 40))
+        until = time.perf_counter() + 2.5
+        while time.perf_counter() < until:
+            noisy = blur(x)  # here
+            w = step(w, noisy)
+
+    def run() -> None:
+        for _ in range(2):
+            train()
+
+    found, _ = report(tmp_path / "run.log", run)
+    [finding] = [one for one in found.findings if one.kind == "op_by_op"]
+    assert finding.place.code == "noisy = blur(x)  # here"
+    assert "blur, called in a loop at " in finding.cause
+    assert {place.code for place in finding.also} >= {"x = shift(x) + jnp.tanh(x)", "return jnp.roll(x, 1) * 0.5"}
+    assert "computes, or the body of its loop, into one function under jax.jit" in finding.advice
 
 
 def test_a_few_of_them_are_no_finding(tmp_path: Path) -> None:

@@ -44,6 +44,9 @@ def _finding(facts: Facts, group: list[JitCompile]) -> Finding:
     loops = facts.names.loops(largest.loop)
     loop = next(iter(loops), None)
     around = f"in the loop of {short(loop)}, " if loop is not None and loop.line else ""
+    outer = [short(one) for one in loops[1:] if one.line]
+    if outer:
+        around = f"in the loop of {short(loops[0])} within {', '.join(outer)}, "
     whole = sum(event.dur for event in group) / 1e9
     return facts.finding(
         "unrolled_loop",
@@ -59,6 +62,9 @@ def _finding(facts: Facts, group: list[JitCompile]) -> Finding:
             "Write the loop with jax.lax.scan (or fori_loop): one turn is traced and compiled, however many there are. "
             "Layers that are alike: stack their parameters, and scan over them (nn.scan, nnx.scan). Where unrolling "
             "makes the run faster, unroll a few turns: scan(..., unroll=4)."
+            + f" Begin with the outermost ({''.join(outer[-1:])}): where no turn needs another, jax.vmap does."
+            * bool(outer)
+            * bool(outer)
         ),
         evidence=listed(
             [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.fold.jit import JitRecord, JitTally
 from xlaprof.analysis.model import Charge, CompiledFunctions, Finding, FromTo, FunctionStat, Moment
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import HABIT, LISTED, MANY
+from xlaprof.analysis.principles import HABIT, LISTED, MANY, NAMED
 from xlaprof.analysis.recompiles.design import are_chosen
 from xlaprof.events import ArgumentChange
 from xlaprof.text.quantities import duration, percent, plural, times
@@ -62,7 +63,7 @@ def sort_out(facts: Facts) -> Sorted:
 
 
 #: what another line of the program may well call it with: evaluation beside training, a mode, another model
-_OF_THE_CALL = frozenset({"shape", "rank", "dtype", "static", "structure", "field", "anew"})
+_OF_THE_CALL = frozenset({"shape", "rank", "static", "structure", "field", "anew"})
 #: operations that trace a function of the program's
 _TRACING = frozenset({"scan", "while", "cond"})
 
@@ -119,10 +120,11 @@ class _Text(NamedTuple):
     """Fields: {name}, {old}, {new}, {went}, {dim}, {function}, {others}."""
 
     cause: str
-    advice: str | Callable[[list[ArgumentChange]], str]
+    advice: str | Callable[[list[JitRecord]], str]
 
 
-def _advise_shape(changes: list[ArgumentChange]) -> str:
+def _advise_shape(group: list[JitRecord]) -> str:
+    changes = [record.event.changes[0] for record in group]
     whole = _last_batch(changes)
     if whole:
         return f"Pad the last batch to {whole} rows and mask them, or leave it out (drop_last)."
@@ -137,11 +139,27 @@ def _advise_shape(changes: list[ArgumentChange]) -> str:
     )
 
 
-def _advise_static(changes: list[ArgumentChange]) -> str:
+def _advise_dtype(group: list[JitRecord]) -> str:
+    """To what each argument was at first."""
+    first: dict[str, str] = {}
+    for change in (one for record in group for one in record.event.changes if one.kind == "dtype"):
+        first.setdefault(change.name, _long(change.old.partition("[")[0]))
+    code = ", ".join(f"{name}.astype('{dtype}')" for name, dtype in islice(first.items(), NAMED))
+    return f"Convert what comes in another dtype before the call: {code}."
+
+
+def _advise_static(group: list[JitRecord]) -> str:
+    changes = [record.event.changes[0] for record in group]
     if "." in changes[0].name:
         return (
             "Each value of a static argument has a program of its own: pass {name} as an argument that is not static, "
             "where the function only computes with it; where it decides a shape or a loop, use few values."
+        )
+    if all(change.new.isdecimal() for change in changes):
+        return (
+            "Each value of a static argument has a program of its own. A number of turns need not be one: "
+            "jax.lax.fori_loop(0, {name}, ...) takes an array, and one jax.lax.scan gives the result of every turn; "
+            "take {name} out of static_argnums or static_argnames then. Where it decides a shape, use few values."
         )
     if all(_NUMBER.fullmatch(change.new) for change in changes):
         return (
@@ -155,9 +173,7 @@ def _advise_static(changes: list[ArgumentChange]) -> str:
 _TEXTS = {
     "shape": _Text("The shape of {name}{others} changed {went}", _advise_shape),
     "rank": _Text("The rank of {name} changed {went}", "Give {name} the same number of dimensions in every call."),
-    "dtype": _Text(
-        "The dtype of {name} changed {went}", "Convert {name} to one dtype before the call: {name}.astype({old_dtype})."
-    ),
+    "dtype": _Text("The dtype of {name}{others} changed {went}", _advise_dtype),
     "weak type": _Text(
         "{name} went from {old} to {new}: a number of Python's has a weak type, which is another type to JAX",
         "Make {name} an array of one dtype from the first call on: jnp.asarray(value, dtype=...), or "
@@ -261,7 +277,7 @@ def _finding(facts: Facts, group: list[JitRecord]) -> Finding:
     changes = [record.event.changes[0] for record in group]
     known = _TEXTS if event.code else _TEXTS | _OUTSIDE
     text = known.get(change.kind, _TEXTS["function"])
-    advice = text.advice if isinstance(text.advice, str) else text.advice(changes)
+    advice = text.advice if isinstance(text.advice, str) else text.advice(group)
     fields = _fields(facts, group)
     cost = sum(record.event.dur for record in group) / 1e9
     name = fields["function"]
@@ -287,14 +303,14 @@ def _finding(facts: Facts, group: list[JitRecord]) -> Finding:
 def _fields(facts: Facts, group: list[JitRecord]) -> dict[str, str]:
     change = group[0].event.changes[0]
     went = {(one.old, one.new) for one in (record.event.changes[0] for record in group)}
-    others = [one.name for one in group[0].event.changes[1:] if one.kind == change.kind and one.name != change.name]
+    changes = (one for record in group for one in record.event.changes if one.kind == change.kind)
+    others = [name for name in dict.fromkeys(one.name for one in changes) if name != change.name]
     functions = dict.fromkeys(facts.names.text(record.event.func) for record in group)
     more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
     return {
         "name": change.name or "an argument",
         "old": change.old or "nothing",
         "new": change.new or "nothing",
-        "old_dtype": f"'{change.old.partition('[')[0]}'",
         "went": f"from {change.old} to {change.new}{more}",
         "dim": str(max(change.dim, 0)),
         "function": ", ".join(list(functions)[:4]),
@@ -304,6 +320,12 @@ def _fields(facts: Facts, group: list[JitRecord]) -> dict[str, str]:
         "arrays": plural(max(record.event.arrays for record in group), "array"),
         "config": f": {change.name} went from {change.old} to {change.new}" if change.name else "",
     }
+
+
+def _long(dtype: str) -> str:
+    """``f32`` as ``float32``."""
+    names = {"f": "float", "i": "int", "u": "uint", "c": "complex"}
+    return f"{names[dtype[0]]}{dtype[1:]}" if dtype[:1] in names and dtype[1:].isdecimal() else dtype
 
 
 def _filled(text: str, fields: dict[str, str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
+from operator import ne
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -167,10 +168,21 @@ def nearest(now: Signature, earlier: list[Signature]) -> Signature | None:
     return min(reversed(earlier), key=lambda one: _distance(now, one), default=None)
 
 
-def _distance(now: Signature, before: Signature) -> tuple[int, int]:
+def _distance(now: Signature, before: Signature) -> tuple[int, int, int]:
+    """Things that differ: of the arguments; of these their sizes, which vary more often than all else; and others."""
     names = now.leaves.keys() | before.leaves.keys()
-    arguments = sum(now.leaves.get(name) != before.leaves.get(name) for name in names)
-    return arguments, (now.context != before.context) + (now.options != before.options)
+    pairs = ((now.leaves.get(name, _NOTHING), before.leaves.get(name, _NOTHING)) for name in names)
+    apart = [_apart(one, other) for one, other in pairs if one != other]
+    sizes = sum(size for size, _ in apart)
+    return sum(map(sum, apart)), sizes, (now.context != before.context) + (now.options != before.options)
+
+
+def _apart(one: Leaf, other: Leaf) -> tuple[int, int]:
+    """In how many sizes two leaves differ, and in how many other things: the dtype, the placement..."""
+    things = sum(map(ne, one[1:], other[1:]))
+    if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
+        return 2 * (one.shape != other.shape), things
+    return sum(map(ne, one.shape, other.shape)), things
 
 
 def differences(now: Signature, before: Signature, names: tuple[str, ...] = ()) -> list[ArgumentChange]:
