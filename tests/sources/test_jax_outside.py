@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import xlaprof
 from tests.sources.jitted import Tell, told
 from xlaprof.events import TransferFromDevice
 
@@ -32,6 +33,22 @@ def test_the_shapes_of_a_models_leaves_are_no_finding(tell: Tell) -> None:
     run = tell(program)
     assert len(run.programs) > 12
     assert run.report.findings == ()
+
+
+def test_a_size_that_varies_from_step_to_step_is_one(tell: Tell) -> None:
+    step = jax.jit(lambda w: w * 2)
+
+    def program() -> None:
+        w = jnp.ones(3)
+        for turn, rows in enumerate((5, 9, 6, 7)):
+            with xlaprof.StepTrace("train", step_num=turn):
+                w = step(w)
+                jnp.cumsum(np.ones(rows, np.float32))  # here
+
+    [finding] = tell(program).report.findings
+    assert finding.place.code == "jnp.cumsum(np.ones(rows, np.float32))  # here"
+    assert "is a program of its own for every shape" in finding.cause
+    assert finding.count == 3
 
 
 def test_a_list_that_grows_is_one_finding_with_its_own_cause(tell: Tell) -> None:

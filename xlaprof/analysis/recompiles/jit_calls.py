@@ -73,9 +73,11 @@ def _varies(facts: Facts, group: list[JitRecord]) -> bool:
     changes = [record.event.changes[0] for record in group]
     if len(group) < HABIT - 1:
         return False
-    if changes[0].kind == "shape":  # of one dimension, beside which all are alike
+    if changes[0].kind == "shape":  # of one dimension: step after step, or more sizes than leaves have
         shapes = {tuple(_shape(text)) for change in changes for text in (change.old, change.new)}
-        return len({(*one[: changes[0].dim], *one[changes[0].dim + 1 :]) for one in shapes}) == 1
+        others = {(*one[: changes[0].dim], *one[changes[0].dim + 1 :]) for one in shapes}
+        again = len({record.step for record in group}) >= HABIT or len(shapes) >= MANY
+        return len(others) == 1 and again
     if changes[0].kind == "parameter":
         return facts.names.text(group[0].event.func) in _TRACING
     return changes[0].kind == "structure"
