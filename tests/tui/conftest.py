@@ -85,11 +85,11 @@ def follow() -> Iterator[Callable[..., LiveApp]]:
 
 
 @pytest.fixture
-def looks_like() -> Callable[[LiveApp, str], None]:
-    """Compares an app's screen with the one stored under a name; XLAPROF_STORE_SCREENS=1 stores it instead."""
+def matches() -> Callable[[str, str], None]:
+    """Compares a text with the one stored under a name; XLAPROF_STORE_SCREENS=1 stores it instead."""
 
-    def compare(app: LiveApp, name: str) -> None:
-        stored, now = SCREENS / f"{name}.txt", screen(app)
+    def compare(now: str, name: str) -> None:
+        stored = SCREENS / f"{name}.txt"
         if os.environ.get("XLAPROF_STORE_SCREENS") == "1":
             stored.parent.mkdir(exist_ok=True)
             stored.write_text(now)
@@ -98,3 +98,9 @@ def looks_like() -> Callable[[LiveApp, str], None]:
         assert now == before, f"the screen {name} has changed (XLAPROF_STORE_SCREENS=1 stores it):\n{changes}"
 
     return compare
+
+
+@pytest.fixture
+def looks_like(matches: Callable[[str, str], None]) -> Callable[[LiveApp, str], None]:
+    """Compares an app's screen with the one stored under a name."""
+    return lambda app, name: matches(screen(app), name)

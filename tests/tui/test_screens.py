@@ -1,0 +1,77 @@
+"""Every screen at four sizes, of runs that are empty, small, busy and broken: nothing is out of place unseen.
+
+The screens of one run at one size are one file of tests/tui/screens. XLAPROF_STORE_SCREENS=1 stores them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hostile import EVERY
+from textual.scrollbar import ScrollBarRender
+
+from xlaprof import events as ev
+from xlaprof.tui.app import LiveApp
+
+from .conftest import news, still, tell_of_two_defects
+from .training import Training
+
+SIZES = ((60, 15), (80, 24), (120, 40), (200, 60))
+
+
+def empty(story: Training) -> None:
+    """Nothing has happened yet."""
+
+
+def small(story: Training) -> None:
+    """Three steps, of which the first compiles."""
+    story.train_step(compile_ms=1500)
+    story.train(2)
+
+
+def busy(story: Training) -> None:
+    """Two defects, and thirty lines that read; more steps than there are columns."""
+    tell_of_two_defects(story)
+    lines = [story.line(number, f"print(losses[{number}].item())", func=f"log_{number}") for number in range(100, 130)]
+    for number in range(120):
+        if number % 4 == 0:
+            reads = [ev.TransferFromDevice(t=story.now, dur=9_000_000, wait=0, bytes=4, op=8, stack=i) for i in lines]
+            story.put(*reads)
+        story.train_step()
+
+
+def broken(story: Training) -> None:
+    """Hostile names, values that cannot be, lines that are none, events that were dropped; then it fails."""
+    tell_of_two_defects(story)
+    story.put(*EVERY, ev.Dropped(t=story.now, count=1234, why="disk"))
+    with Path("run.log").open("ab") as file:
+        file.write(b"!garbage\n{\n\x00\xff\n")
+    story.end("OutOfMemoryError")
+
+
+@pytest.mark.parametrize("run", [empty, small, busy, broken], ids=lambda run: run.__name__)
+async def test_every_screen_of_a_run_at_every_size(
+    run: Callable[[Training], None],
+    story: Training,
+    follow: Callable[..., LiveApp],
+    matches: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # where a scroll bar ends is rounded, in one direction or the other
+    monkeypatch.setattr(ScrollBarRender, "VERTICAL_BARS", [" "] * len(ScrollBarRender.VERTICAL_BARS))
+    run(story)
+    app = follow(story)
+    async with app.run_test(size=SIZES[0]) as pilot:
+        await news(app, pilot)
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            shown = []
+            for panel in app._tabs:
+                app.action_panel(panel)
+                for _ in range(3):  # what is painted or read in a thread, once it is known how wide it is
+                    await pilot.pause()
+                    await app.workers.wait_for_complete()
+                shown.append(f"== {panel}\n{await still(app, pilot)}")
+            matches("".join(shown), f"{run.__name__}_{size[0]}x{size[1]}")
