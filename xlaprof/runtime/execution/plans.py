@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from xlaprof.recording.stacks import RawFrame
+from xlaprof.runtime import parity
 from xlaprof.runtime.recompile import graph_diff
-from xlaprof.runtime.tape.graph import Graph, extract
+from xlaprof.runtime.tape.graph import Graph, extract, in_order
 from xlaprof.runtime.tape.known_traces import KnownTrace
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import Storage
@@ -69,10 +70,11 @@ def find(
         plan = end.plans.get(at_end)
     if plan is not None:
         return plan, None
-    graph = extract(end, slots, tape.input_at)
+    outs = slots if parity.strict else in_order(end, slots, tape.input_at)
+    graph = extract(end, outs, tape.input_at)
     key: tuple[Any, ...] = (tape.index, graph.hash, _donatable(tape, graph) if donate else (), value_checks.enabled)
     if tape.partition is not None:
-        key = (repr(tape.partition), *key[1:], tape.partition.output_shardings(tape, storages, slots))
+        key = (repr(tape.partition), *key[1:], tape.partition.output_shardings(tape, storages, outs))
     plan = end.plans[at_end] = Plan(key, graph, given)
     return plan, graph_diff.remember(tape, trigger, frames, end, graph, at_end, lambda: cache.peek(key))
 

@@ -71,7 +71,7 @@ def _run(
         raise
     except Exception as error:
         raise failures.explain(error, tape, plan.graph, frames or stacks.user_frames(1)) from error
-    return {**_of_inputs(tape, slots), **dict(zip(computed, results, strict=True))}, run
+    return {**_of_inputs(tape, slots), **dict(zip(plan.graph.outs, results, strict=True))}, run
 
 
 def _of_inputs(tape: Tape, slots: tuple[int, ...]) -> dict[int, Any]:

@@ -18,12 +18,11 @@ from xlaprof.text.quantities import plural
 from .grow import form_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from xlaprof.recording.stacks import RawFrame
 
 
 _NONE: Mapping[int, int] = MappingProxyType({})
+_NO_NUMBERS: Mapping[Packed, str] = MappingProxyType({})
 
 
 class Graph(NamedTuple):
@@ -64,56 +63,61 @@ def graph_text(graph: Graph) -> str:
     return f"a graph of {plural(n, 'operation')}{ends}"
 
 
+def in_order(end: Node, outs: tuple[int, ...], input_at: Mapping[int, int]) -> tuple[int, ...]:
+    """``outs``, ordered by what they are computed of instead of when they were recorded.
+
+    Autograd runs the backward pass of a backward pass in another order in each of the first steps (it numbers what it
+    makes per thread), so the same gradients are recorded in another order.
+    """
+    if len(outs) < 2:
+        return outs
+    maker = {out.slot: node for node in end.path() for out in node.outs}
+    names: dict[int, str] = {}
+    for node in _post_order(maker, outs, input_at):
+        text = form_of(node).text if node.slot in input_at else _described(node, names, _NO_NUMBERS)
+        digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        for i, out in enumerate(node.outs):
+            names[out.slot] = f"{digest}.{i}"
+    return tuple(sorted(outs, key=lambda slot: (names[slot], slot)))
+
+
 def extract(end: Node, outs: tuple[int, ...], input_at: Mapping[int, int]) -> Graph:
     """The part of the trace ending at ``end`` that the values at ``outs`` depend on.
+
+    Its arguments are in the order in which its results, one after the other, need them; so is the text that is hashed.
+    Operations are in the order of the trace, which the hash leaves out, except for those that draw random numbers or
+    meet other processes.
 
     ``input_at``: the tape's, slots of the inputs and where their values are.
     """
     path = end.path()
     maker = {out.slot: node for node in path for out in node.outs}
-    needed = _needed(maker, outs, input_at)
-    nodes: list[Node] = []
+    order = _post_order(maker, outs, input_at)
+    needed = {id(node) for node in order}
+    nodes = [node for node in path if id(node) in needed and node.slot not in input_at]
+    bound = {id(node): f"@{i}" for i, node in enumerate(node for node in nodes if _is_bound(node))}
     inputs: list[Node] = []
     floats: list[Packed] = []
     ints: list[Packed] = []
-    seeds: list[int] = []
     numbering: dict[Packed, str] = {}
     names: dict[int, str] = {}
-    entered: dict[int, Node] = {}
     lines: list[str] = []
-
-    def number(slots: Iterable[int]) -> None:
-        """Number inputs in order of first use: the hash does not depend on where the trace entered them."""
-        for slot in slots:
-            node = entered.pop(slot, None)
-            if node is not None:
-                names[slot] = f"p{len(inputs)}"
-                lines.append(f"p{len(inputs)}:{form_of(node).text}")
-                inputs.append(node)
-
-    for node in path:
-        if id(node) not in needed:
-            continue
+    for node in order:
         if node.slot in input_at:
-            entered[node.slot] = node
+            names[node.slot] = f"p{len(inputs)}"
+            lines.append(f"p{len(inputs)}:{form_of(node).text}")
+            inputs.append(node)
             continue
-        slots, scalars = leaves(node.args, node.kwargs)
-        number(slots)
-        for scalar in scalars:
+        for scalar in leaves(node.args, node.kwargs)[1]:
             if scalar not in numbering:
                 group = floats if scalar.kind == "f" else ints
                 numbering[scalar] = f"{scalar.kind}{len(group)}"
                 group.append(scalar)
-        if node.op is not None and node.op.random:
-            seeds.append(node.next_seed)
+        text = _described(node, names, numbering)
         first = len(names)
-        arguments = _text((node.args, tuple(sorted(node.kwargs.items()))), names, numbering)
         for i, out in enumerate(node.outs):
             names[out.slot] = f"v{first + i}"
-        results = ",".join(out.sig.text for out in node.outs)
-        lines.append(f"{names[node.slot] if node.outs else ''}={canonical_name(node)}{arguments}:{results}")
-        nodes.append(node)
-    number(outs)
+        lines.append(f"{names[node.slot] if node.outs else ''}={text}{bound.get(id(node), '')}")
     lines.append("return " + ",".join(names[slot] for slot in outs))
     return Graph(
         nodes=tuple(nodes),
@@ -122,11 +126,40 @@ def extract(end: Node, outs: tuple[int, ...], input_at: Mapping[int, int]) -> Gr
         sigs=tuple(form_of(node) for node in inputs),
         floats=tuple(floats),
         ints=tuple(ints),
-        seeds=tuple(seeds),
+        seeds=tuple(node.next_seed for node in nodes if node.op is not None and node.op.random),
         outs=outs,
         places={slot: maker[slot].frames for slot in outs},
         hash=hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32],
     )
+
+
+def _is_bound(node: Node) -> bool:
+    """Does it matter when, among others, the operation runs?"""
+    return node.op is not None and (node.op.random or getattr(node.op, "collective", False))
+
+
+def _described(node: Node, names: dict[int, str], numbering: Mapping[Packed, str]) -> str:
+    """The operation over arguments of these names, with the shapes and dtypes of its results."""
+    arguments = _text((node.args, tuple(sorted(node.kwargs.items()))), names, numbering)
+    return f"{canonical_name(node)}{arguments}:{','.join(out.sig.text for out in node.outs)}"
+
+
+def _post_order(maker: dict[int, Node], outs: tuple[int, ...], input_at: Mapping[int, int]) -> list[Node]:
+    """The operations and inputs that the values at ``outs`` depend on, each after what it reads."""
+    order: list[Node] = []
+    seen: set[int] = set()
+    for slot in outs:
+        todo = [(maker[slot], False)]
+        while todo:
+            node, is_read = todo.pop()
+            if is_read:
+                order.append(node)
+            elif id(node) not in seen:
+                seen.add(id(node))
+                todo.append((node, True))
+                if node.slot not in input_at:
+                    todo += [(maker[read], False) for read in reversed(reads(node))]
+    return order
 
 
 def size(end: Node, outs: tuple[int, ...]) -> int:
@@ -151,18 +184,9 @@ def depended_on(end: Node, outs: tuple[int, ...]) -> dict[int, Node]:
     return {node.slot: node for node in path if id(node) in needed}
 
 
-def _needed(maker: dict[int, Node], outs: tuple[int, ...], input_at: Mapping[int, int] = _NONE) -> set[int]:
+def _needed(maker: dict[int, Node], outs: tuple[int, ...]) -> set[int]:
     """Ids of the nodes that the values at ``outs`` depend on."""
-    needed: set[int] = set()
-    todo = list(outs)
-    while todo:
-        slot = todo.pop()
-        node = maker[slot]
-        if id(node) not in needed:
-            needed.add(id(node))
-            if slot not in input_at:
-                todo.extend(reads(node))
-    return needed
+    return {id(node) for node in _post_order(maker, outs, _NONE)}
 
 
 def canonical_name(node: Node) -> str:
@@ -178,11 +202,11 @@ def reads(node: Node) -> list[int]:
     return leaves(node.args, node.kwargs)[0]
 
 
-def _text(value: Any, names: dict[int, str], scalars: dict[Packed, str]) -> str:
+def _text(value: Any, names: dict[int, str], scalars: Mapping[Packed, str]) -> str:
     if type(value) is Ref:
         return names[value.slot]
     if type(value) is Packed:
-        return scalars[value]
+        return scalars.get(value, value.kind)
     if type(value) is tuple:
         return "(" + ",".join(_text(v, names, scalars) for v in value) + ")"
     # 1, 1.0 and True are one constant: the dtypes of results tell them apart
