@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from . import dynamo
-from .dispatch import composites, dense_only, masks, special, untyped_storage
+from .dispatch import composites, dense_only, masks, recurrent, special, untyped_storage
 from .instruments import debug, freezing, graph_dump, live_tensors
 from .observing import observe
 from .pytorch import (
@@ -32,7 +32,7 @@ from .transfer import printing
 _REGISTERED = (masks, untyped_storage, grad_scaler, printing, debug, graph_dump, live_tensors, freezing)
 #: in this order
 _INSTALLED = (
-    device_guard, special, higher_order, composites, dense_only, fork_guard, autocast, autograd, optimizers,
+    device_guard, special, higher_order, composites, recurrent, dense_only, fork_guard, autocast, autograd, optimizers,
     chunked_loss, torch_module, serialization, modules, randomness, default_dtype, observe, dynamo,
 )  # fmt: skip
 
