@@ -65,6 +65,8 @@ CALLS: dict[str, Call] = {
         _ones(d, 2, 2) + torch.eye(2, device=d), out=(_ones(d, 0).double(), _ones(d, 0).int())
     ),
     "cummax of a number": lambda d: torch.cummax(torch.tensor(1.0, device=d), 5),
+    "sort of a number": lambda d: torch.tensor(1.0, device=d).sort(1),
+    "stable sort of a number": lambda d: torch.sort(torch.tensor(1.0, device=d), dim=-2, stable=True),
     "pixel_unshuffle of fewer pixels": lambda d: torch.nn.functional.pixel_unshuffle(_ones(d, 1, 1, 1, 6), 8),
     "padding of a transposed convolution": lambda d: torch.nn.functional.conv_transpose1d(
         _ones(d, 1, 3, 5), _ones(d, 3, 2, 3), stride=2, output_padding=2

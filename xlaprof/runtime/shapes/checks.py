@@ -180,7 +180,7 @@ _table(
         "soft_margin_loss": lambda x, target, *_: x.shape != target.shape or _of_complex(x, target),
         "binary_cross_entropy_with_logits": lambda x, target, *_: not target.dtype.is_floating_point,
         "pixel_unshuffle": lambda x, by: by > 0 and any(size % by for size in x.shape[-2:]),
-        "cummax cummin": lambda x, dim: not x.ndim and dim not in (0, -1),
+        "cummax cummin sort sort.stable": lambda x, dim=-1, *_, **__: not x.ndim and dim not in (0, -1),
         "segment_reduce": _segments,
         "floor_divide_.Tensor": lambda x, other: torch.broadcast_shapes(x.shape, other.shape) != x.shape,
         "addr_": lambda x, one, other, **_: x.shape != (*one.shape, *other.shape),
