@@ -115,6 +115,39 @@ def test_the_same_subgraph_recorded_elsewhere_is_found() -> None:
 # -- scalars -------------------------------------------------------------------------------------------
 
 
+def test_the_order_in_which_operations_were_recorded_is_no_part_of_a_program() -> None:
+    a, b, one, other = on_device(1.0, 2.0), on_device(3.0), 2.5, 0.5
+
+    def step(names: str) -> tuple[list[float], ...]:
+        made = {}
+        for name in names:
+            made[name] = {"s": lambda: a.sin() * one, "c": lambda: b.cos() + other, "e": lambda: (a * b).exp()}[name]()
+        xr.sync()
+        return tuple(made[name].tolist() for name in "sce")
+
+    expected = step("sce")
+    with counted() as counts:
+        assert [step(names) for names in ("ces", "esc", "sec")] == [expected] * 3
+    assert (counts.compiles, counts.runs) == (0, 3)
+
+
+def test_the_order_of_random_numbers_is() -> None:
+    x = on_device(*[0.5] * 8)
+
+    def step(first: str, second: str) -> dict[str, list[float]]:
+        torch.manual_seed(0)
+        made = {name: getattr(torch, name)(x) for name in (first, second)}
+        xr.sync()
+        return {name: value.tolist() for name, value in made.items()}
+
+    drawn = step("rand_like", "bernoulli")
+    with counted() as counts:
+        swapped = step("bernoulli", "rand_like")
+    assert counts.compiles == 1
+    assert swapped["rand_like"] != drawn["rand_like"]  # by the second seed, as PyTorch draws them
+    assert step("rand_like", "bernoulli") == drawn
+
+
 def test_a_number_is_an_input() -> None:
     xr.clear_compile_cache()  # another test may have multiplied two numbers by a third
     x = on_device(1.0, 2.0)
