@@ -161,12 +161,10 @@ def test_a_folder_without_ranks_names_the_log_to_follow(tmp_path: Path, capsys: 
 
 
 SCRIPT = """
-import os, sys, time, xlaprof
-slow = os.environ["RANK"] == "1"
+import sys, xlaprof
 for step in range(60):
-    time.sleep(0.02 if slow else 0.001)
     with xlaprof.StepTrace("train", step_num=step):
-        time.sleep(0.001)
+        pass
 sys.stdin.read()
 """
 
@@ -186,8 +184,6 @@ async def test_real_processes_record_and_one_of_them_is_killed(tmp_path: Path, f
             deadline = time.monotonic() + 60
             while "steps 1 to 59" not in (shown := await news(app, pilot)):
                 assert time.monotonic() < deadline, shown
-            assert "Rank 1 is the slowest" in shown
-            assert "go on without it" in shown, "nothing makes these two wait for each other"
             processes[1].send_signal(signal.SIGKILL)
             processes[1].wait()
             assert processes[0].stdin is not None
