@@ -9,7 +9,7 @@ from typing import NamedTuple
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS
+from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS, NOTICED
 from xlaprof.analysis.recompiles.jit_calls import compiled_outside
 
 _MANY = 200  # operations of a function: fewer are set-up
@@ -60,7 +60,8 @@ def _is_long(facts: Facts, eager: Eager) -> bool:
     functions = facts.run.jit.functions
     compiled = sum(functions[stack, 0].dur for stack in eager.stacks if (stack, 0) in functions)
     working = facts.wall_s * 1e9 - sum(one.dur for one in functions.values())
-    felt = eager.ns >= FELT * facts.wall_s * 1e9 or eager.ns - compiled >= DEAR * working
+    whole = facts.wall_s * 1e9
+    felt = eager.ns >= FELT * whole or (eager.ns >= NOTICED * whole and eager.ns - compiled >= DEAR * working)
     return felt and eager.ns >= LOOKED_NS
 
 

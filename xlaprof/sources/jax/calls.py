@@ -37,6 +37,7 @@ class Calls:
         """``package``: the folder of jax."""
         self._package, self._clears = package, internals.Clears()
         self._lock = threading.Lock()
+        self._leaves: dict[signature.Leaf, signature.Leaf] = {}
         self._seen: dict[Key, list[signature.Signature]] = {}
 
     def compare(self, miss: internals.Miss, func: str, frames: tuple[RawFrame, ...]) -> Compared:
@@ -56,7 +57,7 @@ class Calls:
             if is_library(code.co_filename, getattr(function, "__module__", None)):
                 own = not _jitted_by_library(function)
                 key = (*key[:2], f"{code.co_qualname} {line}")
-        now = signature.signature(miss, internals.context(), own, self._clears.times)
+        now = signature.signature(miss, internals.context(), own, self._clears.times, self._leaves)
         with self._lock:
             earlier = list(self._seen.get(key, ()))
         before = signature.nearest(now, earlier)

@@ -22,6 +22,7 @@ from .static import Fixed
 
 LEAVES = 2_000  # of the arguments of one call; the rest is counted
 _SHOWN = 60  # characters of a value
+_SHARED = 50_000  # leaves of all calls that are kept as one object where they are equal
 _CHANGES = 8  # listed
 _NUMBERS = {bool: "bool", int: "int32", float: "float32", complex: "complex64"}  # what a Python number is to JAX
 #: what flax.nnx has between an argument and its attributes
@@ -70,8 +71,14 @@ def short(dtype: str) -> str:
     return "bf16" if dtype == "bfloat16" else _BITS.sub(lambda found: found[1][0] + found[2], dtype)
 
 
-def signature(miss: Miss, context: Any, own: bool, cleared: int = 0) -> Signature:
-    """The signature of a call that JAX has no program for; ``own``: of a function of the program's."""
+def signature(
+    miss: Miss, context: Any, own: bool, cleared: int = 0, shared: dict[Leaf, Leaf] | None = None
+) -> Signature:
+    """The signature of a call that JAX has no program for; ``own``: of a function of the program's.
+
+    ``shared``: leaves of other calls, for equal ones to be one object: two calls of a model share nearly all.
+    """
+    shared = {} if shared is None or len(shared) > _SHARED else shared
     leaves: dict[str, Leaf] = {}
     more = known = 0
     all_static = bool(getattr(miss.options, "static_leaves", False))
@@ -82,7 +89,7 @@ def signature(miss: Miss, context: Any, own: bool, cleared: int = 0) -> Signatur
             if (known if not leaf.sort else len(leaves) - known) > LEAVES:
                 more += not leaf.sort
             else:
-                leaves[path if path not in leaves else f"{path}#{len(leaves)}"] = leaf
+                leaves[path if path not in leaves else f"{path}#{len(leaves)}"] = shared.setdefault(leaf, leaf)
     options = miss.options
     asked = (
         *(getattr(options, name, None) for name in ("static_argnums", "static_argnames", "donate_argnums")),
@@ -172,7 +179,7 @@ def _distance(now: Signature, before: Signature) -> tuple[int, int, int]:
     """Things that differ: of the arguments; of these their sizes, which vary more often than all else; and others."""
     names = now.leaves.keys() | before.leaves.keys()
     pairs = ((now.leaves.get(name, _NOTHING), before.leaves.get(name, _NOTHING)) for name in names)
-    apart = [_apart(one, other) for one, other in pairs if one != other]
+    apart = [_apart(one, other) for one, other in pairs if one is not other and one != other]
     sizes = sum(size for size, _ in apart)
     return sum(map(sum, apart)), sizes, (now.context != before.context) + (now.options != before.options)
 
