@@ -107,6 +107,7 @@ def test_elements_of_a_list_are_one_cause(tell: Tell) -> None:
 
     run = tell(program)
     assert run.finding.count == 5
+    assert "The structure of members changed" in run.finding.cause
     assert len({one.name for changes in run.changes("vote") for one in changes}) > 1
 
 

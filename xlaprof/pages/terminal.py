@@ -22,12 +22,13 @@ from xlaprof.analysis.model import (
     StepStats,
 )
 from xlaprof.analysis.outcome import without_findings
+from xlaprof.analysis.places import short
 from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title, under, where
 from xlaprof.pages.words import facts, gain, per_step, prediction, spaced, warnings
 from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import mean_parts
 from xlaprof.text.quantities import duration, percent, plural
-from xlaprof.text.strings import file_line, printable
+from xlaprof.text.strings import printable
 
 _SCOPES = 12  # rows
 _FUNCTIONS = 8  # of torch.compile
@@ -164,7 +165,7 @@ def _functions(report: Report, name: str, noun: str, done: CompiledFunctions, wi
         f"{plural(done.graphs, noun)} in {duration(done.total_s)}, {percent(share)} of the run",
     )
     for function in done.functions[:_FUNCTIONS]:
-        place = file_line(function.place.file, function.place.line)
+        place = short(function.place) if function.place.line else function.place.file
         room = width - len(place) - 14
         head = Text.assemble((shorten(printable(function.name) or "?", max(12, room)), "bold"), "  ", (place, "cyan"))
         yield from _beside(head, Text(duration(function.compile_s), "magenta"), width)

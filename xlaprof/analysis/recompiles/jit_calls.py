@@ -309,8 +309,9 @@ def _fields(facts: Facts, group: list[JitRecord]) -> dict[str, str]:
     others = [name for name in dict.fromkeys(one.name for one in changes) if name != change.name]
     functions = dict.fromkeys(facts.names.text(record.event.func) for record in group)
     more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
+    several = len({record.event.changes[0].name for record in group}) > 1  # elements: it is the list that differs
     return {
-        "name": change.name or "an argument",
+        "name": (re.sub(r"\[\d+\]$", "", change.name) if several else change.name) or "an argument",
         "old": change.old or "nothing",
         "new": change.new or "nothing",
         "went": f"from {change.old} to {change.new}{more}",
