@@ -120,6 +120,20 @@ def test_plain_python_between_two_lines_is_a_finding_or_named_as_unexplained() -
     assert "unexplained: python train.py:12-13" in account(report, "idle").text
 
 
+def test_of_plain_python_that_nothing_was_recorded_of_the_line_is_named_where_looks_found_it() -> None:
+    story = Story()
+    barrier, line = story.line(20, "xr.sync()"), story.line(31, "env.step(action)")
+    for n in range(60):
+        with story.step():
+            story.trace(2)
+            story.barrier(barrier, 12)
+            story.wait()
+            if not n % 10:
+                story.emit(Look(story.now, 8 * MS, line, "python"))
+            story.spend(8)
+    assert "what the host did (the main thread was seen at train.py:31)" in account(story.report(), "idle").text
+
+
 def test_one_long_pause_is_named_and_no_defect() -> None:
     story = Story()
     barrier, before, after = story.line(20, "xr.sync()"), story.line(30, "save(model)"), story.line(34, "go_on()")

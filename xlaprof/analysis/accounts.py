@@ -410,7 +410,7 @@ def _unseen(facts: Facts) -> str:
     own = {key: ns for key, ns in facts.run.looks.items() if facts.names.place(key[0]).at not in calls}
     _, lines = _seen(facts, own)
     most = nlargest(NAMED, lines, key=lines.__getitem__)
-    return f"{_UNSEEN}; the main thread was seen at {', '.join(most)}" if most else _UNSEEN
+    return f"{_UNSEEN} (the main thread was seen at {', '.join(most)})" if most else _UNSEEN
 
 
 def _barriers(facts: Facts, findings: Iterable[Finding]) -> str:
