@@ -408,7 +408,7 @@ def _unseen(facts: Facts) -> str:
     calls = {facts.names.place(stack).at for one in facts.run.jit.functions.values() for stack in one.callers}
     calls.update(*(one.lines for one in facts.once(bodies).values()))
     own = {key: ns for key, ns in facts.run.looks.items() if facts.names.place(key[0]).at not in calls}
-    _, lines = _seen(facts, own)
+    _, lines = _seen(facts, own or facts.run.looks)
     most = nlargest(NAMED, lines, key=lines.__getitem__)
     return f"{_UNSEEN} (the main thread was seen at {', '.join(most)})" if most else _UNSEEN
 
