@@ -188,3 +188,7 @@ def test_a_log_whose_readings_make_no_sense_is_read() -> None:
     story.emit(Live(t=0, tensors=0, bytes=2**60 - 1, held=[[99, 0, 0], [0, 2**60 - 1, 1], [99, 7, 0]]))
     story.spend(1)
     assert isinstance(story.findings(), list)
+
+
+def test_the_draws_of_a_short_chain_are_its_result() -> None:
+    assert trained(65, tensors=3, size=300, keeper="chain", lines=1).findings() == []

@@ -15,6 +15,7 @@ from heapq import nlargest
 from typing import TypeVar
 
 from xlaprof.analysis.evidence.activities import recording
+from xlaprof.analysis.evidence.beside_the_compiled import looked_up
 from xlaprof.analysis.evidence.counted import Known, Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures import eager_ns, hit_a_limit
@@ -172,7 +173,7 @@ def accounts(
         waits = {stack: one.total for (stack, cause), one in run.pauses.items() if cause == host.DATA}
         line = short(facts.names.place(max(waits, key=waits.__getitem__, default=0)))
         why = f"the batches of {line}. To load ahead: {facts.words.load_ahead}"
-        known = [finding for finding in findings if finding.kind == "idle_gap"]
+        known = [finding for finding in findings if finding.kind == "idle_gap" and not looked_up(finding)]
         data = _Bill("data", float(sum(waits.values())) - sum(one.cost_s for one in known) * 1e9, why)
         for finding in known:
             data.explain(finding, finding.cost_s * 1e9)
@@ -202,8 +203,12 @@ def _unrecorded(facts: Facts, findings: tuple[Finding, ...], ns: float) -> list[
     limits = [finding for finding in findings if hit_a_limit(finding)]
     limited = [key for key, one in facts.run.torch_compile.functions.items() if one.limit is not None]
     eager = eager_ns(facts, *limited) if limits else {}
-    imports, lines = _seen(facts, {key: ns for key, ns in facts.run.looks_before.items() if key[0] not in eager})
-    seen = sum(imports.values()) + sum(lines.values()) + sum(eager.values())
+    calls = [finding for finding in findings if looked_up(finding)]
+    told = {key for finding in calls for key in looked_up(finding)}
+    looks = facts.run.looks_before.items()
+    imports, lines = _seen(facts, {key: ns for key, ns in looks if key[0] not in eager and key not in told})
+    of_calls = sum(finding.cost_s for finding in calls) * 1e9
+    seen = sum(imports.values()) + sum(lines.values()) + sum(eager.values()) + of_calls
     if not seen:  # an early recording has no looks
         return []
     share = min(1.0, ns / seen)
@@ -213,6 +218,8 @@ def _unrecorded(facts: Facts, findings: tuple[Finding, ...], ns: float) -> list[
     ]
     for limit in limits[:1]:
         found[1].explain(limit, sum(eager.values()) * share)
+    for finding in calls:
+        found[1].explain(finding, finding.cost_s * 1e9 * share)
     unseen = ns - sum(bill.total for bill in found)
     found[1].unknown[_UNSEEN] = max(0.0, unseen)
     return found

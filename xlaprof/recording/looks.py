@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from xlaprof.events import Event, Look
 
-from .activity import DATA, activity
+from .activity import activity
 from .stacks import RawFrame, looking, shown_file, user_frames_of
 
 EVERY_NS = 90_000_000  # between two looks
@@ -65,7 +65,8 @@ class Looks:
 
 
 def _what(innermost: FrameType) -> _Seen | None:
-    """None where the time has an event of its own: in xlaprof, in a compile, in the wait for a batch."""
+    """None where the time has an event of its own: in xlaprof, in a compile. The wait for a batch has one, and a state
+    here that keeps it apart: the look knows the line that makes the batch."""
     importing = users = False
     frame: FrameType | None = innermost
     while frame is not None:
@@ -79,4 +80,4 @@ def _what(innermost: FrameType) -> _Seen | None:
     if importing:
         return _Seen(IMPORT, user_frames_of(innermost)[:1])
     doing = activity(innermost, ())
-    return _Seen(doing.kind, tuple(doing.frames)) if doing is not None and doing.kind != DATA else None
+    return _Seen(doing.kind, tuple(doing.frames)) if doing is not None else None

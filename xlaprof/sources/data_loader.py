@@ -59,7 +59,7 @@ class _Attached:
                     if seen.get(stack) != makers:
                         seen[stack] = makers
                         code, collated = maker(batches)
-                        made = rec.stack(_place(code)) if code is not None else 0
+                        made = rec.stack(_place(code, sizes=collated)) if code is not None else 0
                         if made and (stack, made) not in known:
                             known.add((stack, made))
                             rec.emit(events.Batches(start, stack, made, collated))
@@ -105,10 +105,10 @@ def users_code(called: Any, depth: int = _WRAPPED) -> CodeType | None:
 
 
 @cache
-def _place(code: CodeType) -> tuple[RawFrame, ...]:
-    """The line of a function that finds a size; its first line, where none does."""
+def _place(code: CodeType, *, sizes: bool) -> tuple[RawFrame, ...]:
+    """Of a function that ``sizes`` batches the line that finds a size; its first line, where none does."""
     named = (one for one in dis.get_instructions(code) if one.argval in _SIZING and one.positions is not None)
-    line = next((one.positions.lineno for one in named if one.positions and one.positions.lineno), None)
+    line = next((one.positions.lineno for one in named if one.positions and one.positions.lineno), None) if sizes else 0
     file = code.co_filename
     return (
         RawFrame(

@@ -101,7 +101,8 @@ def sort_out(facts: Facts) -> Sorted:
         belongs.append((record, guard, place))
         earlier[record.event.code].append((belongs[-1], belongs))
     found = []
-    for recompiles in _limited_by_most(_with_what_is_filled(_of_one_name(list(groups.values())))):
+    joined = _of_one_container(_with_what_is_filled(_of_one_name(list(groups.values()))))
+    for recompiles in _limited_by_most(joined):
         single = len(recompiles) == 1 and _makes_state(facts, *recompiles[0][:2])
         if single or _are_two_sizes(recompiles) or _are_modes(facts, recompiles):
             necessary += recompiles
@@ -120,6 +121,21 @@ def _of_one_name(groups: list[list[Blamed]]) -> list[list[Blamed]]:
             known += group
         else:
             found.append(group)
+    return found
+
+
+def _of_one_container(groups: list[list[Blamed]]) -> list[list[Blamed]]:
+    """Join the length, or the keys, of what a function fills with what it puts there: the entries' numbers lead."""
+    found = list(groups)
+    for group in groups:
+        kept = texts.filled(group[0][1])
+        inside = (
+            one
+            for one in found
+            if kept and one[0][1].subject.startswith(f"{kept}[") and one[0][0].event.code == group[0][0].event.code
+        )
+        if (entries := next(inside, None)) is not None and entries is not group:
+            found = [one for one in found if one is not group and one is not entries] + [[*entries, *group]]
     return found
 
 
@@ -144,9 +160,21 @@ def _apart_for(facts: Facts, record: RecompileRecord, lines: dict[Line, Broken])
     where each call has its own arguments."""
     code = record.event.code
     if not is_a_librarys(facts, code):
-        return None
+        return _within_plain(facts, record, lines)
     cut = (line for line, one in lines.items() if {code} < {function for function, _ in one.functions})
     return next(cut, None)
+
+
+def _within_plain(facts: Facts, record: RecompileRecord, lines: dict[Line, Broken]) -> Line | None:
+    """The line of the break for which nothing of a function is compiled whose call, at a line, reaches this one: whole,
+    it holds it."""
+    call = facts.names.place(record.event.stack).at
+    for line, one in lines.items():
+        plain = {part[0] for tally in one.tallies for part in tally.plain}
+        called = any(facts.names.place(caller).at == call for caller in one.callers)
+        if plain and record.event.code not in plain and called:
+            return line
+    return None
 
 
 def _with_what_is_filled(groups: list[list[Blamed]]) -> list[list[Blamed]]:

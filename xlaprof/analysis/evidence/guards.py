@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.statements import parsed
 from xlaprof.analysis.uses import SIZED
 from xlaprof.events import Guard
@@ -63,6 +64,7 @@ _NEEDS = {
     "size": ("Take the largest size in each call and mask with torch.where what is beyond", "makes a size of it"),
 }
 
+_DROPPED = "x * (torch.rand_like(x) < keep) / keep, where the module trains"
 _KEYS_OF = "the keys of "
 # -- advice that depends on more than the kind
 
@@ -129,8 +131,21 @@ def _advise_value(guard: Guard, case: Case) -> str:
             "its value is then no constant of the graph."
         )
     each = "each of its values has a graph of its own."
+    kept = next((kept for one in case.guards if (kept := filled(one)) and name.startswith(f"{kept}[")), "")
+    if kept:
+        return (
+            f"Let {kept} be filled outside the compiled function: return what it is filled with, and put it there "
+            "after the call. Here each new entry, and each number in one, is a part of the graph."
+        )
     values = [value for one in case.guards for value in (one.old, one.new) if value]
     if not values or not all(re.fullmatch(_NUMBER, value) for value in values):
+        if "." in name and len(set(values)) > HABIT:
+            return (
+                f"Where {name} takes these values by turns, and there are no more than somebody named (adapters, "
+                "modes), let the limit hold as many versions, knowingly, each compiled once; or hand what it chooses "
+                f"among to the function as one stacked tensor, and the choice as an index in a tensor: {each} Else "
+                "set it before the first call, and keep it."
+            )
         if "." in name:
             return f"Set {name} before the first call, and keep it: {each}"
         return (
@@ -138,9 +153,11 @@ def _advise_value(guard: Guard, case: Case) -> str:
             f"what is only handed through, leave out of the call: {each}"
         )
     if case.function:
+        dropped = "drop" in case.function.lower()
+        mask = f", or write the mask with a rate that a tensor holds ({_DROPPED})" * dropped
         return (
-            f"Keep {name} constant, or let it take few values: {case.function}() is given a Python number, which no "
-            "tensor can stand for, so that each of its values has a graph of its own."
+            f"Keep {name} constant, or let it take few values{mask}: {case.function}() is given a Python number, which "
+            "no tensor can stand for, so that each of its values has a graph of its own."
         )
     if case.objects > 1:
         return (
@@ -196,14 +213,22 @@ def takes_number(code: str, name: str) -> str:
     uses = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and ast.unparse(node) == name]
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     owner = name.rpartition(".")[0]
-    if owner and not uses and any(ast.unparse(call.func) == owner for call in calls):
-        return owner
+    # of the module that the line is in, the path has more before it
+    called = {text for call in calls if owner == (text := ast.unparse(call.func)) or _ends_with(owner, text)}
+    if owner and not uses and called:
+        return called.pop()
     given = [(call, arg) for call in calls for arg in (*call.args, *(one.value for one in call.keywords))]
     found = {ast.unparse(call.func) for call, arg in given if any(arg is use for use in uses)}
     passed = sum(any(arg is use for use in uses) for _, arg in given)
     function = found.pop() if len(found) == 1 and passed == len(uses) else ""
     root, _, method = function.rpartition(".")
     return method if root in _PYTORCH else ""
+
+
+def _ends_with(path: str, called: str) -> bool:
+    """Whether ``self.dropout`` is, in a module further in, what ``self.blocks.0.dropout`` names."""
+    root, _, attribute = called.partition(".")
+    return root == "self" and bool(attribute) and path.endswith(f".{attribute}")
 
 
 def needed_for(code: str, name: str) -> str:
@@ -434,7 +459,7 @@ def advice(guard: Guard, case: Case, limit: str = "") -> str:
     name = (filled(guard) if case.sized else guard.subject) or "the value"
     names = {"name": name, "old": guard.old, "maker": maker(guard), "sized": case.sized}
     advised = text.format(**names) if isinstance(text, str) else text(guard, case)
-    if limit and case.objects > 1:
+    if limit and (case.objects > 1 or "knowingly" in advised):
         advised += f" That limit is torch._dynamo.config.{limit}."
     elif limit:
         advised += f" Raising torch._dynamo.config.{limit} only helps where the number of versions is bounded."

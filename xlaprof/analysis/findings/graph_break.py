@@ -70,7 +70,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
     place, first = here.places[0], here.tallies[0].event
     limit = limit_hit(behind)
-    cause = [_what(facts, here), *_handed_over(facts, behind), *limit_clause(limit)]
+    cause = [_what(facts, here), *_handed_over(facts, here, behind), *limit_clause(limit)]
     if any(one.plain for one in here.tallies) and not captured(facts, here.callers):
         cause.append("torch.compile captured 0 operations in all")
     apart = _apart(facts, here)
@@ -105,13 +105,17 @@ def _advice(facts: Facts, place: Place, event: GraphBreak, advice: str) -> str:
     return advice
 
 
-def _handed_over(facts: Facts, behind: list[Blamed]) -> Iterator[str]:
+def _handed_over(facts: Facts, here: Broken, behind: list[Blamed]) -> Iterator[str]:
     """What follows the break was compiled again for: a clause for each sort of value that it hands over."""
     sorts: dict[str, list[Blamed]] = {}
     for one in behind:
         guard = one[1]
         sort = "the size made" if guard.dim >= 0 else "" if guard.kind in ("freed", "object") else "the value read"
-        sort = "apart" if not guard.handed and is_a_librarys(facts, one[0].event.code) else sort
+        code = one[0].event.code
+        if not guard.handed and is_a_librarys(facts, code):
+            sort = "apart"
+        elif not guard.handed and any(part[0] != code for tally in here.tallies for part in tally.plain):
+            sort = "within"
         sorts.setdefault(sort, []).append(one)
     for sort, blamed in sorts.items():
         guards = [guard for _, guard, _ in blamed]
@@ -122,6 +126,11 @@ def _handed_over(facts: Facts, behind: list[Blamed]) -> Iterator[str]:
             yield (
                 f"a library's function, which has a graph of its own only for that, was compiled again "
                 f"{times(len(blamed))} for {names or 'its arguments'}, {seconds} in all"
+            )
+        elif sort == "within":
+            yield (
+                f"what it calls is compiled by itself, in place of a part of one graph, and was compiled again "
+                f"{times(len(blamed))}, {seconds} in all"
             )
         elif sort:
             seen = _few([value for value, _ in values(map(sizes_of_dim, guards))])

@@ -9,7 +9,7 @@ import msgspec
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import GROWTHS, growing, innermost
+from xlaprof.analysis.evidence.looping import GROWTHS, growing, head, heads
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
@@ -20,13 +20,14 @@ from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent, Barrier, Compile
 from xlaprof.text.quantities import duration, plural, times
+from xlaprof.text.strings import enumerated
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each barrier whose graphs grow, and one for all reads of a loop whose graphs do."""
     turns: dict[Place, list[int]] = {}
     for stack in facts.once(growing):
-        loop = innermost(facts.names, stack) if facts.run.sites[stack].trigger == "read" else NOWHERE
+        loop = _turning(facts, stack) if facts.run.sites[stack].trigger == "read" else NOWHERE
         if loop.line:
             turns.setdefault(loop, []).append(stack)
         else:
@@ -49,8 +50,9 @@ def _finding(facts: Facts, stacks: list[int]) -> Finding:
         f"grew {times(visits)} in a row, from {before:,} to {plural(after, 'operation')} ({each:,.0f} more each time)"
     )
     if site.trigger == "read":
-        place = innermost(facts.names, stack)
-        reads = " and ".join(dict.fromkeys(filter(None, (named(facts.names.place(one)) for one in stacks))))
+        place = _turning(facts, stack)
+        lines = list(dict.fromkeys(filter(None, (named(facts.names.place(one)) for one in stacks))))
+        reads = enumerated(lines, len(lines))
         line = f" at {reads}" if end.line else ""
         turn = f"turn of the loop at {named(place)}" if place.line else "step"
         cause = (
@@ -92,6 +94,16 @@ def _finding(facts: Facts, stacks: list[int]) -> Finding:
         also=map(facts.names.place, stacks),
         remedy=remedy,
     )
+
+
+def _turning(facts: Facts, stack: int) -> Place:
+    """The loop that a read is repeated by: what the head of a ``for`` reads is read once, before its turns; and of
+    several loops it is the one that other reads grow by as well."""
+    names, line = facts.names, facts.names.place(stack).acting
+    around = [one for one in names.loops(stack) if one.acting.at != line.at or not line.code.startswith("for ")]
+    others = [heads(names, other) for other in facts.once(growing) if other != stack]
+    shared = (one for one in around if any(head(one) in other for other in others))
+    return next(shared, around[0] if around else NOWHERE)
 
 
 def _own(facts: Facts, stack: int) -> str:

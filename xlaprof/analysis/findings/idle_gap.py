@@ -21,6 +21,7 @@ from typing import TypeGuard
 
 import msgspec
 
+from xlaprof.analysis.evidence import beside_the_compiled
 from xlaprof.analysis.evidence.activities import READER, Activity, activities, heaviest, innermost, recording
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
@@ -54,6 +55,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield _finding(facts, activity, window)
     if not facts.run.devices() and facts.run.torch_compile.functions:
         yield from _waits_for_data(facts)
+        yield from beside_the_compiled.find(facts)
 
 
 def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
@@ -175,7 +177,7 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
         if cause == host.DATA and waits.count >= HABIT:
             loop = facts.names.place(stack)
             made = (facts.names.place(one.made) for one in run.batches if one.stack == stack and one.made)
-            drawn.setdefault(next(made, loop), {})[stack] = waits
+            drawn.setdefault(_drawing(facts, next(made, loop)), {})[stack] = waits
     imports = sum(ns for (_, state), ns in run.looks_before.items() if state == "import")
     compiling = sum(one.dur for one in run.torch_compile.functions.values())
     running = max(1.0, facts.wall_s * 1e9 - imports - compiling)
@@ -204,6 +206,22 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
             evidence=(f"{duration(cost / count)} each, longest {duration(longest / 1e9)}",),
             also=places,
         )
+
+
+def _drawing(facts: Facts, maker: Place) -> Place:
+    """The line of what makes a batch that takes most of its time, as looks at the main thread found it; else it."""
+    within: Counter[int] = Counter()
+    for stack, ns in facts.run.looks_drawing.items():
+        for frame in facts.names.frames(stack):
+            if (frame.file, frame.func) == (maker.file, maker.func):
+                within[stack] += ns
+                break
+    if within.total() < LOOKED_NS:
+        return maker
+    lines: Counter[Place] = Counter()
+    for stack, ns in within.items():
+        lines[next(one for one in facts.names.frames(stack) if (one.file, one.func) == (maker.file, maker.func))] += ns
+    return max(lines, key=lines.__getitem__)
 
 
 def _load_ahead(facts: Facts) -> str:
@@ -257,7 +275,7 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
             )
         elif loader:
             advice = _load_ahead(facts)
-            place = _maker(facts) if _maker(facts).line else place
+            place = _drawing(facts, _maker(facts)) if _maker(facts).line else place
         return (
             f"waits for its next batch{_made_at(place, loop)}",
             advice,

@@ -68,6 +68,8 @@ class Totals(ReadsAndFallbacks):
         #: (stack, state) -> ns: what looks at the main thread found before the first program ran, and since
         self.looks_before: dict[tuple[int, str], int] = {}
         self.looks: dict[tuple[int, str], int] = {}
+        self.look_counts: dict[tuple[int, str], int] = {}  # of looks_before: how many there are
+        self.looks_drawing: dict[int, int] = {}  # stack -> ns: while the next batch was made
         self.looks_limited: dict[int, int] = {}  # stack -> ns, since torch.compile hit a limit
         self.recording: set[int] = set()  # stacks at which operations were recorded, next to a hole
         self.samples = 0  # of the main thread, in its long gaps
@@ -223,8 +225,13 @@ class Totals(ReadsAndFallbacks):
                 self.holders[event.at] = event.holder
 
     def _on_look(self, event: ev.Look) -> None:
+        if event.state == "data":  # the wait is an event of its own
+            add_bounded(self.looks_drawing, event.stack, event.dur, RECORDS)
+            return
         looks = self.looks if self.executed.count else self.looks_before
         add_bounded(looks, (event.stack, event.state), event.dur, RECORDS)
+        if looks is self.looks_before:
+            add_bounded(self.look_counts, (event.stack, event.state), 1, RECORDS)
         if self.torch_compile.limited:
             add_bounded(self.looks_limited, event.stack, event.dur, RECORDS)
         self.cover(event.t, event.t + event.dur)

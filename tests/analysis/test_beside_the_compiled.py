@@ -1,0 +1,163 @@
+"""Calls of the loop beside what is compiled, batches that are drawn slowly, and guards on what a program keeps."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.analysis.compiling import Compiling
+from tests.story import MS, Story
+from xlaprof.events import Batches, Change, DataWait, Guard, Look
+
+
+def looking(called: str, line: int, state: str = "python", *, loop: int = 118, ms: int = 400) -> Compiling:
+    """A minute of compiled steps at line 120, and ten turns in which line 124 calls a function that looks find."""
+    compiling = Compiling()
+    story = compiling.story
+    compiling.call = story.line(120, "loss = fast(x)", func="main", loops=(118,))
+    compiling.compile("0/0", 50_000)
+    stack = story.line(line, called, func="slow", outer=(124,), loops=(0, loop), call="returns = slow(rewards)")
+    for _ in range(10):
+        story.emit(Look(story.now, ms * MS, stack, state))
+        story.spend(ms)
+        story.spend(600)
+    story.finish()
+    return compiling
+
+
+def test_a_call_that_takes_much_of_the_turns_is_told_at_the_line_that_costs() -> None:
+    (finding,) = looking("total = [a + g ** k * r for a, r in zip(total, later)]", 79).findings("idle_gap")
+    assert (finding.place.line, finding.count, round(finding.cost_s, 1)) == (79, 10, 4.0)
+    assert "called at train.py:124 (returns = slow(rewards)), most of it at train.py:79" in finding.cause
+    assert "40% of the time that neither compiling nor imports took" in finding.cause
+    assert "in place of a loop over elements" in finding.advice
+    (running,) = [one for one in looking("x", 79).story.report().accounts if one.what == "run"]
+    assert round(running.explained_s, 1) == 4.0
+
+
+def test_a_checkpoint_in_most_turns_is_to_be_written_less_often() -> None:
+    (finding,) = looking("torch.save(state, path)", 70, "checkpoint").findings("idle_gap")
+    assert finding.operation == "checkpoint"
+    assert finding.advice.startswith("Save less often")
+
+
+@pytest.mark.parametrize(("loop", "ms", "why"), [(0, 400, "called once"), (118, 30, "little of the time")])
+def test_what_is_called_once_or_takes_little_is_the_programs_own_work(loop: int, ms: int, why: str) -> None:
+    assert looking("x", 79, loop=loop, ms=ms).findings("idle_gap") == [], why
+
+
+def test_what_compiled_code_calls_is_no_call_beside_it() -> None:
+    compiling = Compiling()
+    story = compiling.story
+    compiling.call = story.line(120, "loss = fast(x)", func="main", loops=(118,))
+    compiling.compile("0/0", 5000)
+    inside = story.line(10, "def forward(x):", func="forward", outer=(120,), loops=(0, 118), call="loss = fast(x)")
+    story.emit(Look(story.now, 4000 * MS, inside, "torch"))
+    story.spend(4000)
+    story.finish()
+    assert compiling.findings("idle_gap") == []
+
+
+def test_a_batch_is_slow_at_the_line_that_looks_found_while_it_was_drawn() -> None:
+    compiling = Compiling()
+    story = compiling.story
+    compiling.compile("0/0", 1000)
+    draws = story.line(30, "for x in loader:")
+    made = story.line(40, "def __getitem__(self, i):", func="Strokes.__getitem__")
+    costs = story.line(45, "sound = np.convolve(raw, design_filter(*body))", func="Strokes.__getitem__", outer=(30,))
+    story.emit(Batches(story.now, draws, made, False))
+    for _ in range(12):
+        story.emit(DataWait(story.now, 400 * MS, draws, 1))
+        story.emit(Look(story.now + 100 * MS, 90 * MS, costs, "data"))
+        story.spend(450)
+    story.finish()
+    (finding,) = compiling.findings("idle_gap")
+    assert finding.place.line == 45
+    assert "which is made at train.py:45 (sound = np.convolve(raw" in finding.cause
+
+
+def advised(*guards: Guard, line: int = 61, code: str = "x = self.model(ids)") -> str:
+    """The advice of the one finding on a function that is compiled again for each of these."""
+    compiling = Compiling()
+    stack = compiling.story.line(line, code, func="forward")
+    compiling.compile("0/0")
+    for n, guard in enumerate(guards, 1):
+        compiling.recompile(f"0/{n}", Guard(guard.kind, guard.subject, guard.old, guard.new, guard.text, stack=stack))
+    compiling.story.finish()
+    (finding,) = compiling.findings("recompile")
+    return finding.advice
+
+
+def test_adapters_that_take_turns_are_kept_by_a_limit_or_stacked() -> None:
+    names = ("graves", "douro", "rioja", "mosel", "baden")
+    guards = [Guard("value", "self.model.active_adapter", old, new) for old, new in itertools.pairwise(names)]
+    advice = advised(*guards)
+    assert "let the limit hold as many versions, knowingly" in advice
+    assert "one stacked tensor" in advice
+    assert advised(guards[0], guards[1]).startswith("Set self.model.active_adapter before the first call, and keep it")
+
+
+def test_a_rate_of_dropout_is_no_buffer() -> None:
+    rates = ("0.3", "0.29", "0.28", "0.27")
+    guards = [Guard("value", "self.blocks.0.dropout.p", old, new) for old, new in itertools.pairwise(rates)]
+    advice = advised(*guards, code="return x + self.dropout(torch.tanh(self.conv(x)))")
+    assert "buffer" not in advice
+    assert "write the mask with a rate that a tensor holds (x * (torch.rand_like(x) < keep) / keep" in advice
+
+
+def test_entries_of_a_dict_that_the_function_fills_are_one_finding_with_their_number() -> None:
+    entries = [Guard("value", "self.by_day['monday'][0]", str(n), str(n + 1)) for n in range(1, 4)]
+    advice = advised(Guard("length", "self.by_day", "0", "1"), *entries, code="keep = count / (count + 1)")
+    assert advice.startswith("Let self.by_day be filled outside the compiled function")
+
+
+# -- on a device: values that one trace reads, and numbers from before a read
+
+
+def test_values_that_one_trace_reads_are_no_other_path() -> None:
+    """Two metrics are read at the end of each epoch; the second has other operations than the first."""
+    story = Story()
+    barrier = story.line(20, "torch_xla.sync()", loops=(10,))
+    read = story.line(31, "print(metric.compute().item())", func="report")
+    loss = story.line(30, "loss.update(cross_entropy(x, y))")
+    other = Change("operation", "aten::argmax", "aten::_log_softmax", "the next operation", loss, added=40, removed=52)
+    for epoch in range(6):
+        for _ in range(4):
+            with story.step():
+                story.barrier(barrier, 8, "step", 900)
+        for metric, change in (("recall", None), ("loss", other)):
+            story.compile(metric, 400, read, change and _against(change, 2), "read")
+            story.execute(metric, 2, read, "read")
+            story.read(read)
+        assert epoch >= 0
+    story.finish()
+    assert story.findings("recompile") == []
+    (compiled,) = [one for one in story.report().accounts if one.what == "compile"]
+    assert compiled.reason.count("first compiled") == 1
+
+
+def _against(change: Change, program: int) -> Change:
+    return Change(**{**{name: getattr(change, name) for name in change.__struct_fields__}, "against": program})
+
+
+def test_a_number_that_changed_before_a_read_makes_all_the_graphs_of_the_step() -> None:
+    """Focal loss: the exponent changes; the guard reads the loss, and the barrier's graph has the exponent, too."""
+    story = Story()
+    barrier = story.line(40, "torch_xla.sync()", loops=(10,))
+    read, power = story.line(30, "if not torch.isfinite(loss):", loops=(10,)), story.line(20, "x ** gamma", func="loss")
+    for n in range(24):
+        gamma, old = n // 8, n // 8 - 1
+        number = Change("argument", f"{old}.5", f"{gamma}.5", "exponent of aten::pow", power, against=2 * old + 1)
+        used = [f"aten::pow (exponent {one}.5)" for one in (old, gamma)]
+        path = Change("operation", *used, "what is used", read, power, against=2 * old + 2)
+        with story.step():
+            story.trace(1)
+            story.compile(f"read {gamma}", 80, read, number if gamma else None, "read", again=0)
+            story.execute(f"read {gamma}", 2, read, "read")
+            story.read(read)
+            story.barrier(barrier, 4, f"step {gamma}", 90, change=path if gamma else None)
+    story.finish()
+    (finding,) = story.findings("recompile")
+    assert (finding.place.line, finding.count) == (20, 4)
+    assert "Another path" not in finding.cause
