@@ -15,7 +15,7 @@ from heapq import nlargest
 from typing import TypeVar
 
 from xlaprof.analysis.evidence.activities import recording
-from xlaprof.analysis.evidence.beside_the_compiled import looked_up
+from xlaprof.analysis.evidence.compiled_functions import looked_up
 from xlaprof.analysis.evidence.counted import Known, Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures import eager_ns, hit_a_limit

@@ -21,8 +21,8 @@ from typing import TypeGuard
 
 import msgspec
 
-from xlaprof.analysis.evidence import beside_the_compiled
 from xlaprof.analysis.evidence.activities import READER, Activity, activities, heaviest, innermost, recording
+from xlaprof.analysis.evidence.compiled_functions import calls_beside, running_ns
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
@@ -55,7 +55,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield _finding(facts, activity, window)
     if not facts.run.devices() and facts.run.torch_compile.functions:
         yield from _waits_for_data(facts)
-        yield from beside_the_compiled.find(facts)
+        yield from calls_beside(facts)
 
 
 def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
@@ -178,9 +178,7 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
             loop = facts.names.place(stack)
             made = (facts.names.place(one.made) for one in run.batches if one.stack == stack and one.made)
             drawn.setdefault(_drawing(facts, next(made, loop)), {})[stack] = waits
-    imports = sum(ns for (_, state), ns in run.looks_before.items() if state == "import")
-    compiling = sum(one.dur for one in run.torch_compile.functions.values())
-    running = max(1.0, facts.wall_s * 1e9 - imports - compiling)
+    running = running_ns(facts)
     for place, loops in drawn.items():
         total, count = (sum(getattr(one, of) for one in loops.values()) for of in ("total", "count"))
         longest = max(one.most for one in loops.values())  # it may be the first, for which workers start
@@ -211,7 +209,7 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
 def _drawing(facts: Facts, maker: Place) -> Place:
     """The line of what makes a batch that takes most of its time, as looks at the main thread found it; else it."""
     within: Counter[int] = Counter()
-    for stack, ns in facts.run.looks_drawing.items():
+    for (stack, _), ns in facts.run.looks_drawing.items():
         for frame in facts.names.frames(stack):
             if (frame.file, frame.func) == (maker.file, maker.func):
                 within[stack] += ns

@@ -30,9 +30,9 @@ PENDING = 10_000  # reads, fallbacks and barriers held until a step claims them
 AT_ONCE = 200_000  # ns, at most, between the end of a transfer and the end of its operation
 _INNER = 32  # turns of a training's inner loop, as of a critic; more are an epoch's
 _PLACES = 16_384  # barriers, scopes... kept apart; all further ones count as one without a place
-_NAMES = 1_024  # names of steps kept apart
-_THREADS = 1_024  # threads kept apart
+_NAMES = _THREADS = 1_024  # names of steps, and threads, kept apart
 _DEEPEST = 1000  # nesting of scopes kept apart
+_Looks = dict[tuple[int, str], int]  # stack, state -> ns
 
 #: state of a sample -> the cause it counts for
 _STATES = {
@@ -65,11 +65,8 @@ class Totals(ReadsAndFallbacks):
         self.executions_at: dict[int, int] = {}  # stack -> executions there
         self.pauses: dict[tuple[int, int], PauseTally] = {}  # (stack, DATA or GC)
         self.batches: list[ev.Batches] = []
-        #: (stack, state) -> ns: what looks at the main thread found before the first program ran, and since
-        self.looks_before: dict[tuple[int, str], int] = {}
-        self.looks: dict[tuple[int, str], int] = {}
-        self.look_counts: dict[tuple[int, str], int] = {}  # of looks_before: how many there are
-        self.looks_drawing: dict[int, int] = {}  # stack -> ns: while the next batch was made
+        # what looks at the main thread found before the first program, since, while a batch was made; their number
+        self.looks_before, self.looks, self.looks_drawing, self.look_counts = _Looks(), _Looks(), _Looks(), _Looks()
         self.looks_limited: dict[int, int] = {}  # stack -> ns, since torch.compile hit a limit
         self.recording: set[int] = set()  # stacks at which operations were recorded, next to a hole
         self.samples = 0  # of the main thread, in its long gaps
@@ -225,13 +222,10 @@ class Totals(ReadsAndFallbacks):
                 self.holders[event.at] = event.holder
 
     def _on_look(self, event: ev.Look) -> None:
-        if event.state == "data":  # the wait is an event of its own
-            add_bounded(self.looks_drawing, event.stack, event.dur, RECORDS)
-            return
         looks = self.looks if self.executed.count else self.looks_before
+        looks = self.looks_drawing if event.state == "data" else looks  # that wait is an event of its own
         add_bounded(looks, (event.stack, event.state), event.dur, RECORDS)
-        if looks is self.looks_before:
-            add_bounded(self.look_counts, (event.stack, event.state), 1, RECORDS)
+        add_bounded(self.look_counts, (event.stack, event.state), 1, RECORDS)
         if self.torch_compile.limited:
             add_bounded(self.looks_limited, event.stack, event.dur, RECORDS)
         self.cover(event.t, event.t + event.dur)
