@@ -77,6 +77,7 @@ NOT_TAKEN = {
     "Do once what is the same in each turn": "what a program does beside its graphs is its own",
     "be filled outside the compiled function": "taken of a list that grows: Let {} grow outside",
     "takes these values by turns": "a limit that is raised is PyTorch's",
+    "Define the function that scan is given once": "tests/runtime: a pure function is traced once",
     "Move what breaks the graph out of the loop": "PyTorch 2.13 tells what breaks it",
     "Use the torch function for it": "no program is known that gets it",
     "Leave attention_mask out": _TRAINER,

@@ -13,6 +13,7 @@ imports took is a finding, however long a first, cold compilation is.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
@@ -43,6 +44,7 @@ from xlaprof.text.quantities import duration, percent, plural
 
 _WORTH_NS = 20_000_000  # in all, or each where they come irregularly: less is the noise of any short run
 _UNCONFIRMED_NS = 5_000_000  # mean length needed where no steps are known
+_TRACES = re.compile(r"(?<!lax\.)\bscan(_layers)?\(")  # torch_xla's
 _SEEN = 0.3  # share of the looks at what takes the time: at fewer it is one thing among many
 
 
@@ -306,12 +308,13 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
     else:
         before, after = facts.names.bracket(*_longest_hole(activity))
         where_to, place = f"({span(before, after)})", culprit(before, after)
-    return (
-        f"runs plain Python {where_to}",
-        f"Move this work out of the loop or into {facts.words.background}, or do it on the device.",
-        place,
-        "",
-    )
+    advice = f"Move this work out of the loop or into {facts.words.background}, or do it on the device."
+    if _TRACES.search(place.code) and "is_fn_pure" not in place.code:
+        advice = (
+            "Define the function that scan is given once, outside of what calls it, with all that changes in the carry "
+            "or in xs, and pass is_fn_pure=True: else each call traces it anew."
+        )
+    return f"runs plain Python {where_to}", advice, place, ""
 
 
 def _seen_once_a_gap(activity: Activity) -> bool:
