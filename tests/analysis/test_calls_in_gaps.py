@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.analysis.test_gaps import Watched, idle_gaps
+from xlaprof.text.strings import with_article
 
 
 def test_what_one_call_does_every_ten_steps_is_one_finding() -> None:
@@ -39,3 +40,7 @@ def test_scan_traces_its_function_at_each_call_but_for_a_pure_one() -> None:
                 story.wait()
         (finding,) = idle_gaps(story)
         assert finding.advice.startswith("Define the function that scan is given once") is traces
+
+
+def test_a_part_is_told_with_its_article() -> None:
+    assert [with_article(kind) for kind in ("recompile", "idle_gap")] == ["a recompile", "an idle_gap"]

@@ -17,7 +17,7 @@ from xlaprof.text.cells import shorten
 from xlaprof.text.output import write
 from xlaprof.text.quantities import duration, times
 from xlaprof.text.safe import for_screen
-from xlaprof.text.strings import path_line, printable
+from xlaprof.text.strings import path_line, printable, with_article
 
 WIDEST = 100  # columns: beyond, lines are hard to read
 NARROWEST = 20  # below, the terminal may wrap: it says 0 or 1 where nobody told it how wide it is
@@ -80,7 +80,7 @@ def parts_of(finding: Finding, width: int) -> Iterator[Text]:
     """What else of the same cause is in a finding's cost."""
     for part in finding.parts:
         text = f"{times(part.count)}, {duration(part.cost_s)} of the cost: {part.cause}"
-        yield paragraph(f"With it a {part.kind}, ", text, width, "")
+        yield paragraph(f"With it {with_article(part.kind)}, ", text, width, "")
 
 
 def table(

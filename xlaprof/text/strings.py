@@ -24,6 +24,11 @@ def enumerated(texts: Sequence[str], most: int) -> str:
     return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
 
 
+def with_article(noun: str) -> str:
+    """ "a recompile", "an idle_gap"."""
+    return f"{'an' if noun[:1] in tuple('aeiou') else 'a'} {noun}"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A question that names the closest of the ``known`` words; "" where none is close."""
     from difflib import get_close_matches  # takes milliseconds to import

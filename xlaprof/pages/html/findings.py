@@ -12,7 +12,7 @@ from xlaprof.analysis.places import called
 from xlaprof.pages.source import Source, source
 from xlaprof.pages.words import gain, per_step, spaced, worth
 from xlaprof.text.quantities import duration, percent, times
-from xlaprof.text.strings import path_line, printable
+from xlaprof.text.strings import path_line, printable, with_article
 
 from .close_ups import SHOWN
 from .gather import Gathered
@@ -54,7 +54,7 @@ def _finding(of: Gathered, number: int, finding: Finding, happened: Occurrences 
         "library": [called(line) for line in reversed(finding.place.library)],
         "code": _code(source(finding.place, cwd)),
         "cause": finding.cause,
-        "parts": [f"With it a {one.kind}, {_part(one)}" for one in finding.parts],
+        "parts": [f"With it {with_article(one.kind)}, {_part(one)}" for one in finding.parts],
         "advice": finding.advice,
         "remedy": finding.remedy.expandtabs(4),
         "change": {"what": finding.change.what, "old": finding.change.old, "new": finding.change.new}
