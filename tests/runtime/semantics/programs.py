@@ -179,6 +179,8 @@ class Run:
         """Would ``line`` depend on the order in which memory is visited?"""
         named = [self.names.get(name) for name in (line.writes, line.reads)]
         t, o = (value if isinstance(value, Tensor) else None for value in named)
+        if t is not None and "index_put_(" in line.text and _is_expanded(t):
+            return True  # which PyTorch does, element after element, and warns of
         if t is not None and "l0" in self.names and o is None:
             o = t
         return t is not None and by_chance(t, o)
@@ -232,15 +234,18 @@ def by_chance(t: Tensor, other: Tensor | None) -> bool:
 
     Not where PyTorch refuses it: of what is expanded, and of two dense ranges that overlap in part.
     """
-    expanded = any(s == 0 and n > 1 for n, s in zip(t.shape, t.stride(), strict=True))
     places = _places(t)
-    if len(set(places)) < len(places) and not expanded:
+    if len(set(places)) < len(places) and not _is_expanded(t):
         return True
     if other is None or (t.data_ptr() != other.data_ptr() != 0 and t.untyped_storage() != other.untyped_storage()):
         return False
     if (t.shape, t.stride(), t.storage_offset()) == (other.shape, other.stride(), other.storage_offset()):
         return False
     return t.element_size() != other.element_size() or bool(set(places) & set(_places(other)))
+
+
+def _is_expanded(t: Tensor) -> bool:
+    return any(s == 0 and n > 1 for n, s in zip(t.shape, t.stride(), strict=True))
 
 
 def _places(t: Tensor) -> list[int]:
