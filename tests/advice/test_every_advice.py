@@ -36,7 +36,7 @@ _PAGES = "test_the_finding_is_on_the_marked_line_before_and_gone_after"
 ELSEWHERE = {
     "Make this call during warm-up": _PAGES,
     "Write the loop with jax.lax.scan": _PAGES,
-    "Put the body of the loop into one function under jax.jit": _PAGES,
+    "into one function under jax.jit, or the whole loop into jax.lax.scan": _PAGES,
     "Leave it out of the loop: what is dispatched": _PAGES,
     "Do without the reset": "test_without_the_reset_nothing_is_compiled_again",
     "Look for something that grows with the number of steps": "test_steps_that_go_through_all_earlier_ones_get_slower",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -206,13 +207,100 @@ def not_cleared() -> None:
 
 
 def outside() -> None:
-    for count in (3, 5, 6, 7):
+    for count in range(3, 16):
         jnp.cumsum(rows(count), axis=0)
 
 
 def with_numpy() -> None:
-    for count in (3, 5, 6, 7):
+    for count in range(3, 16):
         np.cumsum(rows(count), axis=0)
+
+
+def two_dtypes() -> None:
+    f = jax.jit(lambda x, y: x * 2 + y)
+    for dtype in (np.float32, np.int32, np.float16):
+        f(rows(3).astype(dtype), rows(3).astype(dtype))
+
+
+def two_of_one_dtype() -> None:
+    f = jax.jit(lambda x, y: x * 2 + y)
+    for dtype in (np.float32, np.int32, np.float16):
+        f(rows(3).astype(dtype).astype("float32"), rows(3).astype(dtype).astype("float32"))
+
+
+@dataclasses.dataclass
+class Smoothed:
+    """A module of which one number is no array."""
+
+    weight: Any
+    smoothing: Any
+
+
+@dataclasses.dataclass
+class Activated:
+    """A module with a function of its own."""
+
+    weight: Any
+    activation: Any
+
+
+@dataclasses.dataclass
+class OfArrays:
+    """A module of arrays alone."""
+
+    weight: Any
+    smoothing: Any
+
+
+jax.tree_util.register_dataclass(Smoothed, ["weight"], ["smoothing"])
+jax.tree_util.register_dataclass(Activated, ["weight"], ["activation"])
+jax.tree_util.register_dataclass(OfArrays, ["weight", "smoothing"], [])
+
+
+def static_field() -> None:
+    apply = jax.jit(lambda model, x: x * model.weight * model.smoothing)
+    for step in range(1, 6):
+        apply(Smoothed(rows(2), 0.5**step), rows(2))
+
+
+def field_of_data() -> None:
+    apply = jax.jit(lambda model, x: x * model.weight * model.smoothing)
+    for step in range(1, 6):
+        apply(OfArrays(rows(2), 0.5**step), rows(2))
+
+
+def new_objects() -> None:
+    apply = jax.jit(lambda model, x: model.activation(x * model.weight))
+    for _ in range(4):
+        apply(Activated(rows(2), lambda x: x * 2), rows(2))
+
+
+def one_object() -> None:
+    apply = jax.jit(lambda model, x: model.activation(x * model.weight))
+    double = lambda x: x * 2  # noqa: E731
+    for _ in range(4):
+        apply(Activated(rows(2), double), rows(2))
+
+
+def eager_map() -> None:
+    for scale in range(4):
+        jax.lax.map(lambda row, scale=scale: row * scale, jnp.asarray(rows(2)))
+
+
+def jitted_map() -> None:
+    apply = jax.jit(lambda rows, scale: jax.lax.map(lambda row: row * scale, rows))
+    for scale in range(4):
+        apply(jnp.asarray(rows(2)), scale)
+
+
+def joined() -> None:
+    for count in (120, 130, 140, 150):
+        jnp.stack([jnp.asarray(rows(1))] * count)
+
+
+def joined_on_the_host() -> None:
+    for count in (120, 130, 140, 150):
+        np.stack(jax.device_get([jnp.asarray(rows(1))] * count))
 
 
 CASES = [
@@ -222,7 +310,7 @@ CASES = [
     Case("take {name} out of static_argnums", static_rate, traced_rate),
     Case("use few values of {name}, or pass it as an array", static_names, names_as_array),
     Case("Give {name} the same number of dimensions", ranks, one_rank),
-    Case("Convert {name} to one dtype before the call: {name}.astype", dtypes, one_dtype),
+    Case("Convert what comes in another dtype before the call: {}", dtypes, one_dtype),
     Case("Make {name} an array of one dtype from the first call on", weak_carry, strong_carry),
     Case("Give {name} the same keys, lengths and None entries", other_entries, same_entries),
     Case("Define {function} and call jax.jit on it once", new_functions, one_function),
@@ -230,6 +318,11 @@ CASES = [
     Case("Call {function} under the same configuration", other_configuration, one_configuration),
     Case("Clear no caches in the loop", cleared, not_cleared),
     Case("Do this inside a jitted function", outside, with_numpy),
+    Case("Convert what comes in another dtype before the call: {}", two_dtypes, two_of_one_dtype),
+    Case("Make {name} an array (jnp.asarray), or pass it as an argument", static_field, field_of_data),
+    Case("Make it once, outside of the loop, and pass the same object", new_objects, one_object),
+    Case("under jax.jit, which is made once: what it calls is then traced once", eager_map, jitted_map),
+    Case("Collect what belongs together in one array", joined, joined_on_the_host),
 ]
 
 
@@ -245,7 +338,7 @@ def recorded(path: Path, program: Callable[[], Any]) -> tuple[list[JitCompile], 
 def test_the_advice_is_given_and_takes_the_programs_away(case: Case, tmp_path: Path) -> None:
     before, found = recorded(tmp_path / "before.log", case.wrong)
     [finding] = found
-    assert max(re.split(r"\{\w+\}", case.words), key=len) in finding.advice  # between what is filled in
+    assert max(re.split(r"\{\w*\}", case.words), key=len) in finding.advice  # between what is filled in
     assert finding.place.func == case.wrong.__name__
     after, left = recorded(tmp_path / "after.log", case.right)
     assert left == ()

@@ -157,6 +157,9 @@ def _advise_static(group: list[JitRecord]) -> str:
             "Each value of a static argument has a program of its own: pass {name} as an argument that is not static, "
             "where the function only computes with it; where it decides a shape or a loop, use few values."
         )
+    few = "Each value of a static argument has a program of its own: use few values of {name}, or pass it as an array."
+    if "[" in changes[0].name:  # an entry of one
+        return few
     if all(change.new.isdecimal() for change in changes):
         return (
             "Each value of a static argument has a program of its own. A number of turns need not be one: "
@@ -169,7 +172,7 @@ def _advise_static(group: list[JitRecord]) -> str:
             "static_argnames where the function only computes with it; where it decides a shape or a loop, use few "
             "values."
         )
-    return "Each value of a static argument has a program of its own: use few values of {name}, or pass it as an array."
+    return few
 
 
 _TEXTS = {
