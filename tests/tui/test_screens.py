@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hostile import EVERY
+from textual.pilot import Pilot
 from textual.scrollbar import ScrollBarRender
 
 from xlaprof import events as ev
@@ -51,6 +52,20 @@ def broken(story: Training) -> None:
     story.end("OutOfMemoryError")
 
 
+async def painted(app: LiveApp, pilot: Pilot[None]) -> str:
+    """The screen once what threads paint and read, for the size that it turns out to have, is there."""
+    before, now = "", await still(app, pilot)
+    for _ in range(3):  # a thread that has painted for the size before begins again
+        while now != before:
+            await app.workers.wait_for_complete()
+            await pilot.pause()
+            before, now = now, await still(app, pilot)
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        now = await still(app, pilot)
+    return now
+
+
 @pytest.mark.parametrize("run", [empty, small, busy, broken], ids=lambda run: run.__name__)
 async def test_every_screen_of_a_run_at_every_size(
     run: Callable[[Training], None],
@@ -70,8 +85,5 @@ async def test_every_screen_of_a_run_at_every_size(
             shown = []
             for panel in app._tabs:
                 app.action_panel(panel)
-                for _ in range(3):  # what is painted or read in a thread, once it is known how wide it is
-                    await pilot.pause()
-                    await app.workers.wait_for_complete()
-                shown.append(f"== {panel}\n{await still(app, pilot)}")
+                shown.append(f"== {panel}\n{await painted(app, pilot)}")
             matches("".join(shown), f"{run.__name__}_{size[0]}x{size[1]}")

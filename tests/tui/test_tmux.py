@@ -114,7 +114,7 @@ def test_a_recompilation_is_seen_while_the_training_runs(terminal: Terminal, req
     terminal.until("● finished")
 
     terminal.press("?")
-    terminal.until("hold the screen still; reading goes on")
+    terminal.until("select a row; scroll other panels")
     terminal.press("Escape")
     terminal.until("● finished")
     terminal.press("q")

@@ -64,7 +64,6 @@ def _finding(facts: Facts, group: list[JitCompile]) -> Finding:
             "makes the run faster, unroll a few turns: scan(..., unroll=4)."
             + f" Begin with the outermost ({''.join(outer[-1:])}): where no turn needs another, jax.vmap does."
             * bool(outer)
-            * bool(outer)
         ),
         evidence=listed(
             [
