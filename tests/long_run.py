@@ -74,9 +74,9 @@ def long_run(
         cpu_s += its_cpu_s
         count += len(its)
         progress.update(bar, completed=count)
-        return len(done.failures) < options.stop
+        return len(done.failures) < options.stop and not asked
 
-    with _stopped_by_signals(), progress:
+    with _stopped_by_signals() as asked, progress:
         bar = progress.add_task(what, total=len(seeds))
         try:
             parts = [seeds[at : at + part] for at in range(0, len(seeds), part)]
@@ -89,7 +89,7 @@ def long_run(
                         say(done.failures[f"seed {seed}"])
                         count += 1
                     parts = parts[1:]
-                    if len(done.failures) >= options.stop:
+                    if asked or len(done.failures) >= options.stop:
                         parts = []
         except KeyboardInterrupt:
             pass
@@ -110,7 +110,7 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 def _all_at_once(
     parts: list[range], workers: int, work: Callable[[range], F], add: Callable[[range, F, float], bool]
 ) -> list[range]:
-    """Do the parts; those that are left where a process died, in order. KeyboardInterrupt: after those at work."""
+    """Do the parts, until ``add`` asks for an end; return those that are left where a process died, in order."""
     pool = _pool(workers)
     futures = {pool.submit(_timed, work, seeds): seeds for seeds in parts}
     try:
@@ -169,11 +169,21 @@ def _as_worker() -> None:
 
 
 @contextlib.contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Also in the background of a shell, which has its programs ignore Ctrl-C."""
-    before = {which: signal.signal(which, signal.default_int_handler) for which in (signal.SIGINT, signal.SIGTERM)}
+def _stopped_by_signals() -> Iterator[list[int]]:
+    """The signals that asked for an end: the first is noted, the second one raises KeyboardInterrupt.
+
+    Also in the background of a shell, which has its programs ignore Ctrl-C.
+    """
+    asked: list[int] = []
+
+    def note(which: int, frame: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(which)
+
+    before = {which: signal.signal(which, note) for which in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield asked
     finally:
         for which, handler in before.items():
             signal.signal(which, handler)
