@@ -33,7 +33,6 @@ _library.define(
 
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
-apply: Callable[..., tuple[torch.Tensor, torch.Tensor]]
 Tensor = torch.Tensor
 MaybeTensor = torch.Tensor | None
 
@@ -76,7 +75,7 @@ class Layer(torch.autograd.Function):
         return None, None, *(grad if want else None for grad, want in zip(found, wanted, strict=True))
 
 
-apply = Layer.apply
+apply: Callable[..., tuple[Tensor, Tensor]] = Layer.apply
 
 
 def _differentiable(kind: str, backwards: bool, grads: Sequence[Tensor], layer: Sequence[Any]) -> Any:

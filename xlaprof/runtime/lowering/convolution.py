@@ -6,7 +6,6 @@ the weight is the same for both, with input and gradient in each other's place.
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import jax
@@ -68,20 +67,15 @@ def _of_weight(x: Array, grad: Array, weight: Array, geometry: Geometry) -> Arra
     """The gradient of :func:`_plain` in its weight, where the gradient in its result is ``grad``."""
     if few_windows.are_few(grad.shape[0], grad.shape[2:], weight, geometry):
         return few_windows.of_weight(x, grad, weight, geometry)
-    stride, pads, dilation, groups = geometry
-    kernel = weight.shape[2:]
+    groups, kernel = geometry.groups, weight.shape[2:]
     if groups == 1 or weight.shape[1] == 1:
         of_weight: tuple[Array] = jax.linear_transpose(lambda w: _plain(x, w, geometry), weight)(grad)
         return of_weight[0]
     # XLA has no fast kernel for several groups: a product of matrices per element of the kernel
-    x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0)] * 2 + [(*pad, 0) for pad in pads])
-    x = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
     grad = grad.reshape(grad.shape[0], groups, -1, *grad.shape[2:])
     products = []
-    for place in itertools.product(*map(range, kernel)):
-        start = [k * d for k, d in zip(place, dilation, strict=True)]
-        limit = [b + (n - 1) * s + 1 for b, n, s in zip(start, grad.shape[3:], stride, strict=True)]
-        seen = lax.slice(x, [0, 0, 0, *start], [*x.shape[:3], *limit], [1, 1, 1, *stride])
+    for seen in few_windows.seen(x, kernel, geometry):
+        seen = seen.reshape(seen.shape[0], groups, -1, *seen.shape[2:])
         products.append(jnp.einsum("bgo...,bgi...->goi", grad, seen, precision=lax.Precision.HIGHEST))
     return jnp.stack(products, -1).reshape(weight.shape)
 

@@ -8,7 +8,8 @@ stages of a ResNet. There the windows are copied instead, and the kernel stays a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -39,10 +40,7 @@ class Geometry(NamedTuple):
 
 def are_few(batch: int, windows: Sequence[int], weight: Array, geometry: Geometry) -> bool:
     """Are the windows no larger than the kernel ``weight``, ``(out, in, *kernel)``?"""
-    count = batch
-    for n in windows:
-        count *= n
-    return geometry.groups == 1 and 0 < count <= weight.shape[0]
+    return geometry.groups == 1 and 0 < batch * math.prod(windows) <= weight.shape[0]
 
 
 def plain(x: Array, weight: Array, geometry: Geometry) -> Array:
@@ -74,16 +72,19 @@ def of_weight(x: Array, grad: Array, weight: Array, geometry: Geometry) -> Array
     return product.reshape(weight.shape)
 
 
-def _windows(x: Array, kernel: Ints, geometry: Geometry) -> Array:
-    """``(N, in, elements of the kernel, *windows)``: what each element of the kernel is laid on."""
+def seen(x: Array, kernel: Ints, geometry: Geometry) -> Iterator[Array]:
+    """What each element of the kernel is laid on, one after the other: ``(N, in, *windows)``."""
     windows = geometry.windows(x.shape[2:], kernel)
     x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0)] * 2 + [(*pad, 0) for pad in geometry.pads])
-    seen = []
     for place in itertools.product(*map(range, kernel)):
         start = [k * d for k, d in zip(place, geometry.dilation, strict=True)]
         limit = [b + (n - 1) * s + 1 for b, n, s in zip(start, windows, geometry.stride, strict=True)]
-        seen.append(lax.slice(x, [0, 0, *start], [*x.shape[:2], *limit], [1, 1, *geometry.stride]))
-    return jnp.stack(seen, 2)
+        yield lax.slice(x, [0, 0, *start], [*x.shape[:2], *limit], [1, 1, *geometry.stride])
+
+
+def _windows(x: Array, kernel: Ints, geometry: Geometry) -> Array:
+    """``(N, in, elements of the kernel, *windows)``."""
+    return jnp.stack(list(seen(x, kernel, geometry)), 2)
 
 
 def _columns(windows: Array) -> Array:
