@@ -144,6 +144,7 @@ class Run:
 
     def __init__(self, device: str) -> None:
         self._told: list[Any] = []
+        self._compares = False  # a gradient will ask which elements are the largest
         self.names: dict[str, Any] = {function.__name__: function for function in HELPERS}
         self.names |= {
             "torch": torch,
@@ -163,6 +164,7 @@ class Run:
     def do(self, line: Line) -> Any:
         """Execute ``line``: what it printed, or the error's type."""
         self._told = []
+        self._compares |= re.search(r"\.(amax|amin|max|min|aminmax)\(", line.text) is not None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -173,7 +175,15 @@ class Run:
 
     def is_left_out(self, line: Line) -> bool:
         """Is ``line`` one of which PyTorch promises nothing?"""
-        return self._is_by_chance(line) or self._is_made_anew(line)
+        return self._is_by_chance(line) or self._is_made_anew(line) or self._is_untracked(line)
+
+    def _is_untracked(self, line: Line) -> bool:
+        """Would ``line`` change, unseen by autograd, what an extreme is compared with?
+
+        No element is the largest then. The gradient is divided by their number: 0 / 0, where the CPU has a NaN. XLA
+        takes ``x * mask`` for a choice between ``x`` and 0, so it may have 0.
+        """
+        return self._compares and "l0" in self.names and ".data." in line.text
 
     def _is_by_chance(self, line: Line) -> bool:
         """Would ``line`` depend on the order in which memory is visited?"""
@@ -191,7 +201,7 @@ class Run:
         For devices whose tensors it takes to have no strides (``c10::Device::supports_as_strided``: all of ``xla``),
         PyTorch calls the view operator again, on what the base is by then.
         """
-        changed = re.fullmatch(r"(t\d)\.(un)?squeeze_\(.*\)", line.text)
+        changed = re.fullmatch(r"(t\d)\.((un)?squeeze|transpose|swapaxes|swapdims|t)_\(.*\)", line.text)
         base = self.names.get(changed[1]) if changed and "l0" in self.names else None
         return base is not None and any(t._base is base for t in self.tensors.values())
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+import xlaprof.runtime as xr
+
 from .both import Story, agree, numbers, refused
 
 Tensor = torch.Tensor
@@ -90,6 +92,30 @@ def test_what_is_read_may_be_written_whole() -> None:
         t[::2] += t[1::2]
         t.copy_(t)
         return t, t._version
+
+    agree(story)
+
+
+@pytest.mark.parametrize("write", ["mul_", "copy_", "zero_", "swap"])
+def test_what_was_copied_stays_when_its_source_is_overwritten(write: str) -> None:
+    """As a target network's weights, set to those that the optimizer then changes, in one step."""
+
+    def story(device: str) -> object:
+        source, target = numbers(device, 3, 4), torch.zeros(3, 4).to(device)
+        seen = []
+        for _ in range(3):
+            kept = target.clone() if write == "swap" else None
+            target.copy_(source)
+            if kept is not None:
+                source.copy_(kept)
+            elif write == "copy_":
+                source.copy_(source * 2)
+            else:
+                getattr(source, write)(*[1.5] * (write == "mul_"))
+            if device == "xla":
+                xr.sync()
+            seen += [target.clone(), source.clone()]
+        return seen, target, source
 
     agree(story)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from sys import getrefcount
 from time import perf_counter_ns
 from typing import Any
@@ -64,23 +65,25 @@ def _run(
             metrics.count("CachedCompile")
         if program.needs > failures.memory_limit(tape.device) > 0:  # before any input is donated
             raise failures.OutOfMemory(program.needs)
-        results, run = _hand_over(tape, plan.graph, program, trigger, frames)
+        kept = {slot for slot in slots if slot in tape.input_at}
+        results, run = _hand_over(tape, plan.graph, program, kept, trigger, frames)
     except RecompileError:  # the program is frozen: no failure of the graph
         if new is not None:
             plans.forget(tape, new)
         raise
     except Exception as error:
         raise failures.explain(error, tape, plan.graph, frames or stacks.user_frames(1)) from error
-    return {**_of_inputs(tape, slots), **dict(zip(plan.graph.outs, results, strict=True))}, run
+    return {**_of_inputs(tape, kept), **dict(zip(plan.graph.outs, results, strict=True))}, run
 
 
-def _of_inputs(tape: Tape, slots: tuple[int, ...]) -> dict[int, Any]:
-    return {slot: tape.arrays[tape.input_at[slot]] for slot in slots if slot in tape.input_at}
+def _of_inputs(tape: Tape, slots: Iterable[int]) -> dict[int, Any]:
+    return {slot: tape.arrays[tape.input_at[slot]] for slot in slots}
 
 
 def _hand_over(
-    tape: Tape, graph: Graph, program: Program, trigger: str, frames: tuple[RawFrame, ...]
+    tape: Tape, graph: Graph, program: Program, kept: set[int], trigger: str, frames: tuple[RawFrame, ...]
 ) -> tuple[list[Any], InFlight]:
+    """``kept``: slots of inputs that are results, too: as that of ``source`` is after ``target.copy_(source)``."""
     began = perf_counter_ns()
     inputs = [tape.arrays[position] for position in graph.positions]
     given_up = []
@@ -91,7 +94,7 @@ def _hand_over(
             given_up.append(graph.positions[i])
             still_shown = False
         # 4: the storage's, the tape's, this list's and getrefcount's. More: another holder needs this buffer.
-        if still_shown or getrefcount(inputs[i]) > 4:
+        if still_shown or graph.inputs[i] in kept or getrefcount(inputs[i]) > 4:
             with jax.enable_x64(True):
                 inputs[i] = jax.numpy.array(inputs[i], copy=True)
     numbers = scalars(tape, graph, program, frames)
