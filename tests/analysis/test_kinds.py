@@ -31,8 +31,10 @@ from xlaprof.events import (
     Event,
     FrozenCompile,
     JitCompile,
+    JitProgram,
     Look,
     OutsideOperations,
+    Undonated,
 )
 
 PAGES = Path(__file__).parents[2] / "docs" / "findings"
@@ -69,6 +71,17 @@ def _unrolled_by_jax() -> Story:
         )
     )
     story.spend(6_100)
+    return story
+
+
+@planted("donation: a state that nothing holds")
+def _donation() -> Story:
+    story = Story()
+    line, name = story.line(9, "state = train_step(state, batch)"), story.text("train_step")
+    story.emit(JitProgram(story.now, name, line, arguments=50 << 20, results=45 << 20, temporary=5 << 20))
+    story.emit(Undonated(story.now, name, line, ["state"], arrays=12, bytes=45 << 20, calls=16))
+    with story.step():
+        story.spend(100)
     return story
 
 

@@ -320,3 +320,18 @@ def test_every_style_and_script_is_used() -> None:
         assert file.read_text().startswith("// "), f"{file.name} does not say what it is for"
         assert file.read_text().count("\n") < 500
     assert document  # the door
+
+
+def test_a_step_without_length_has_no_parts(tmp_path: Path) -> None:
+    """Two barriers that end at once: what lay between them is more than the steps' sum, which is nothing."""
+    log, page = tmp_path / "run.log", tmp_path / "run.html"
+    barriers = (
+        f'{{"k":"barrier","t":2,"dur":{dur},"stack":1,"ops":50,"tracing":300000,"execution":{number}}}\n'
+        for number, dur in enumerate((50_200_000, 200_000, 50_200_000), start=1)
+    )
+    log.write_text(
+        '{"k":"header","schema":1,"pid":100,"mono_ns":0,"unix_ns":1700000000000000000,"host":"box"}\n'
+        + "".join(barriers)
+    )
+    assert main(["report", str(log), "--html", str(page)]) in (0, 1)
+    assert page.exists()

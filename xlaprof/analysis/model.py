@@ -232,6 +232,34 @@ class CompileStat(msgspec.Struct, frozen=True):
     programs: tuple[ProgramStat, ...] = ()
 
 
+class ExchangeStat(msgspec.Struct, frozen=True):
+    """Operations of one kind by which the devices of a program exchange data, for one line. Bytes are of one device."""
+
+    kind: str  # as HLO calls it: "all-reduce"
+    shape: str  # of the largest
+    bytes: int  # of all
+    count: int
+    place: Place
+    arguments: tuple[str, ...]  # whose placement forces it, and how they are divided: "w: dimension 1 in 4"
+
+
+class JitProgramStat(msgspec.Struct, frozen=True):
+    """The largest program of a function of JAX's at one line, by what XLA says of it. Bytes are of one device."""
+
+    place: Place  # the line that calls it
+    programs: int  # of the function there
+    arguments: int
+    results: int
+    temporary: int  # held while it runs
+    donated: int  # results in the place of arguments
+    flops: int
+    accessed: int  # bytes read and written, by XLA's estimate
+    devices: int
+    runs: int  # of all programs there, as far as they were told one by one
+    busy_s: float  # of these
+    exchanges: tuple[ExchangeStat, ...] = ()
+
+
 class FunctionStat(msgspec.Struct, frozen=True):
     """A function that ``torch.compile`` compiled, with the parts after its graph breaks."""
 
@@ -244,6 +272,8 @@ class FunctionStat(msgspec.Struct, frozen=True):
     compile_s: float
     plain: tuple[str, ...] = ()  # what of it runs as plain Python: "all of it", "what follows line 9"
     phases: tuple[tuple[str, float], ...] = ()  # seconds of ``compile_s``, the longest first; empty: not known
+    programs: tuple[JitProgramStat, ...] = ()  # of JAX's, by line; the largest first
+    needs: tuple[str, ...] = ()  # what the largest of them needs, in words
 
 
 class Charge(msgspec.Struct, frozen=True):

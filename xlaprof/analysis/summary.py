@@ -17,7 +17,7 @@ from .evidence.idle_time import by_cause, label, place_of
 from .fold import xla_metrics
 from .fold.fold import Fold
 from .fold.tallies import StepTally
-from .recompiles.jit_calls import jitted_functions
+from .recompiles.jit_section import jitted_functions
 from .timeline import host
 from .timeline.idle import Cause, LongGap
 from .timeline.window import Split

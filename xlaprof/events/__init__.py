@@ -26,13 +26,14 @@ from xlaprof.vocabulary import STANDARD, Vocabulary
 from .base import SCHEMA, Event
 from .dynamo import DynamoCompile, DynamoLimit, GraphBreak, Guard, Recompile
 from .graph_diff import Block, Change, Difference, GraphDiff, Loop, Operation
-from .jit import ArgumentChange, JitCompile, OutsideOperations
+from .jit import ArgumentChange, Collective, JitCompile, JitProgram, OutsideOperations, Undonated
 
 __all__ = [
     "SCHEMA",
     "ArgumentChange",
     "Block",
     "Change",
+    "Collective",
     "Difference",
     "DynamoCompile",
     "DynamoLimit",
@@ -41,10 +42,12 @@ __all__ = [
     "GraphDiff",
     "Guard",
     "JitCompile",
+    "JitProgram",
     "Loop",
     "Operation",
     "OutsideOperations",
     "Recompile",
+    "Undonated",
 ]
 
 

@@ -43,6 +43,9 @@ class JitCompile(Event, frozen=True, tag="jit"):
     loop: Id = 0  # Stack id of that line
     loop_ops: Count = 0  # operations of lines that made some about as often
     arrays: Count = 0  # among the arguments
+    #: why the persistent cache does not hold it: "off", "fast" (below the time from which JAX keeps one), "other" (host
+    #: callbacks, another process than the first, its size); "": it does, or JAX does not say
+    unkept: String = ""
 
 
 class OutsideOperations(Event, frozen=True, tag="outside"):
@@ -52,3 +55,44 @@ class OutsideOperations(Event, frozen=True, tag="outside"):
     func: Id  # Text id: the operation
     calls: Count
     stack: Id = 0  # Stack id
+
+
+class Collective(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Operations of one kind by which the devices of a program exchange data, for one line."""
+
+    kind: String  # as HLO calls it: "all-reduce"
+    shape: String = ""  # of the largest result, on one device: "f32[8,16]"
+    bytes: Count = 0  # of all results, on one device
+    count: Count = 1  # operations in the program
+    stack: Id = 0  # Stack id: the line that asked for it
+    arguments: List[String] = []  # whose placement forces it, with that: "w: P(None, 'd')"
+
+
+class JitProgram(Event, frozen=True, tag="program"):
+    """What XLA says of a program for a jitted function, once it ran for the first time. Of one device, in bytes."""
+
+    t: Ns
+    func: Id  # Text id: the function's name
+    stack: Id = 0  # Stack id: the user's line that called it
+    program: Id = 0  # of its executions
+    arguments: Count = 0
+    results: Count = 0
+    temporary: Count = 0  # held while it runs
+    donated: Count = 0  # results in the place of arguments
+    flops: Count = 0
+    accessed: Count = 0  # bytes that its operations read and write, by XLA's estimate
+    devices: Count = 1
+    collectives: List[Collective] = []
+
+
+class Undonated(Event, frozen=True, tag="undonated"):
+    """Arguments that nothing held when the function was called next, with results of the same shapes beside them."""
+
+    t: Ns
+    func: Id  # Text id: the function's name
+    stack: Id = 0  # Stack id: the user's line that called it
+    arguments: List[String] = []  # their names
+    arrays: Count = 0
+    bytes: Count = 0  # of all devices, in each call
+    calls: Count = 0  # looked at; nothing held them after any of these
+    library: String = ""  # whose wrapper of ``jax.jit`` it is: "equinox", "flax"; "": none

@@ -179,6 +179,8 @@ def _functions(report: Report, name: str, noun: str, done: CompiledFunctions, wi
         if function.phases:
             spent = (f"{printable(phase)} {duration(seconds)}" for phase, seconds in function.phases)
             yield paragraph("", f"of it {', '.join(spent)}", width)
+        for need in function.needs:
+            yield paragraph("", printable(need), width)
     if done.count > _FUNCTIONS:
         yield Text(f"and {plural(done.count - _FUNCTIONS, 'more function')}", "dim")
     for charge in done.charges:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_LETTERS = ("", "k", "M", "G", "T", "P", "E")
 
 
 def duration(seconds: float) -> str:
@@ -39,6 +40,15 @@ def size_text(octets: float) -> str:
     while octets >= 1023.5 and unit != _SIZES[-1]:
         octets, unit = octets / 1024, next(units)
     return f"{octets:.3g} {unit}" if octets < 999.5 else f"{octets:.0f} {unit}"
+
+
+def amount(number: float) -> str:
+    """A large number, for a unit to follow: "40 ", "68.8 M", "1.25 T"."""
+    letters = iter(_LETTERS)
+    letter = next(letters)
+    while number >= 999.5 and letter != _LETTERS[-1]:
+        number, letter = number / 1000, next(letters)
+    return f"{number:.3g} {letter}" if number < 999.5 else f"{number:.0f} {letter}"
 
 
 def percent(share: float) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 from msgspec.structs import replace
 
 from xlaprof.analysis.names import Ids
-from xlaprof.analysis.sums import Tally, kept
+from xlaprof.analysis.sums import Tally, add_bounded, kept
 from xlaprof.analysis.timeline.rhythm import Rhythm
-from xlaprof.events import DeviceWait, JitCompile, OutsideOperations
+from xlaprof.events import DeviceWait, JitCompile, JitProgram, OutsideOperations, Undonated
 
 _RECORDS = 10_000
+_REASONS = 8
 MANY = 16  # times that a line makes the same operation in a program: it may be a loop's
 
 JOINED = 100  # arrays that one operation joins: nobody writes as many by hand
@@ -27,7 +31,26 @@ class JitTally(Tally):
     lower: int = 0
     backend: int = 0
     cached: int = 0  # ns of those from the persistent cache
+    unkept: dict[str, int] = msgspec.field(default_factory=dict)  # ns by why the persistent cache has no such program
     callers: set[int] = msgspec.field(default_factory=set)  # Stack ids
+
+
+class Needs(msgspec.Struct):
+    """What the programs of a function need that one line calls."""
+
+    largest: JitProgram
+    programs: int = 0
+
+    def add(self, program: JitProgram, programs: int) -> None:
+        """``programs``: as many, this one the largest."""
+        self.programs += programs
+        if memory(program) > memory(self.largest):
+            self.largest = program
+
+
+def memory(program: JitProgram) -> int:
+    """Bytes that a device needs while it runs."""
+    return max(0, program.arguments + program.results + program.temporary - program.donated)
 
 
 class WaitTally(Tally):
@@ -62,8 +85,16 @@ class Jit:
         self.records: list[JitRecord] = []
         self.joins: list[JitCompile] = []  # operations of many arrays, outside of jitted functions
         self.unrolled: list[JitCompile] = []  # programs that one line made many operations of
+        self.needs: dict[tuple[int, int], Needs] = {}  # (function's name, stack of the line that calls it)
+        self.undonated: list[Undonated] = []
         self.waits: dict[int, WaitTally] = {}  # by stack of the line
         self.outside: dict[int, Counted] = {}  # by stack of the line
+        #: the method that counts an event, by its kind, where the event says all
+        self.handlers: dict[type, Callable[[Any], None]] = {
+            OutsideOperations: self.on_outside,
+            JitProgram: self.on_program,
+            Undonated: self.on_undonated,
+        }
 
     def on_compile(self, event: JitCompile, step: int) -> None:
         key = (event.code, event.func) if event.code else (event.stack, 0)
@@ -75,6 +106,8 @@ class Jit:
         tally.lower += event.lower
         tally.backend += event.backend
         tally.cached += event.dur * event.cached
+        if event.unkept:
+            add_bounded(tally.unkept, event.unkept, event.backend, _REASONS)
         tally.callers.add(event.stack)
         if event.arrays >= JOINED and not event.code and len(self.joins) < _RECORDS:
             self.joins.append(event)
@@ -84,6 +117,16 @@ class Jit:
             tally.again += event.code > 0
             if len(self.records) < _RECORDS:
                 self.records.append(JitRecord(event, step, apart))
+
+    def on_program(self, event: JitProgram) -> None:
+        self._add_needs(event, 1)
+
+    def _add_needs(self, program: JitProgram, programs: int) -> None:
+        kept(self.needs, (program.func, program.stack), _RECORDS, lambda: Needs(program)).add(program, programs)
+
+    def on_undonated(self, event: Undonated) -> None:
+        if len(self.undonated) < _RECORDS:
+            self.undonated.append(event)
 
     def on_wait(self, event: DeviceWait, step: int) -> None:
         tally = kept(self.waits, event.stack, _RECORDS, WaitTally)
@@ -97,8 +140,22 @@ class Jit:
         tally.events += 1
         tally.functions |= {event.func}
 
-    def merge(self, other: Jit, ids: Ids) -> None:
-        """Add another recording's, which stays as it is, its ids mapped to ours."""
+    def merge(self, other: Jit, ids: Ids, shift: int) -> None:
+        """Add another recording's, which stays as it is, its ids mapped to ours.
+
+        ``shift``: what its programs' numbers are counted on from.
+        """
+        for (name, place), need in other.needs.items():
+            largest = replace(
+                need.largest,
+                func=ids.text(name),
+                stack=ids.stack(place),
+                program=need.largest.program + shift,
+                collectives=[replace(one, stack=ids.stack(one.stack)) for one in need.largest.collectives],
+            )
+            self._add_needs(largest, need.programs)
+        for undonated in other.undonated[: _RECORDS - len(self.undonated)]:
+            self.undonated.append(ids.mapped(undonated, ("stack",), ("func",)))
         for (place, name), theirs in other.functions.items():
             name = ids.text(name)
             mine = self.functions.setdefault((ids.stack(place), name), JitTally(name))

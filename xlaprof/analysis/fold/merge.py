@@ -64,9 +64,10 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     _add(mine.sites, {place: replace(site, loop=stack(site.loop)) for place, site in theirs.sites.items()}, stack)
     add_counts(mine.breaks, theirs.breaks, lambda key: (stack(key[0]), key[1], text(key[2])))
     mine.torch_compile.merge(theirs.torch_compile, ids)
-    mine.jit.merge(theirs.jit, ids)
+    shift = _shift(mine)
+    mine.jit.merge(theirs.jit, ids, shift)
     mine.frozen.merge(theirs.frozen, ids)
-    _add_compiles(mine, theirs, ids)
+    _add_compiles(mine, theirs, ids, shift)
     mine.window.merge(theirs.window, ids)
     mine.merged_devices = mine.merged_devices + theirs.devices()
 
@@ -91,9 +92,12 @@ def _add_header(mine: Totals, theirs: Totals) -> None:
     mine.step_num = max(mine.step_num, theirs.step_num)
 
 
-def _add_compiles(mine: Totals, theirs: Totals, ids: Ids) -> None:
-    shift = max(mine.programs, default=0)  # programs are numbered in each process from 1
-    shift = max([shift, *(record.program for record in mine.compiles)])
+def _shift(mine: Totals) -> int:
+    """What another recording's programs are counted on from: they are numbered in each process from 1."""
+    return max([*mine.programs, *(record.program for record in mine.compiles)], default=0)
+
+
+def _add_compiles(mine: Totals, theirs: Totals, ids: Ids, shift: int) -> None:
     for record in theirs.compiles:
         parts = tuple(_mapped(part, ids, shift) for part in record.parts)
         before = tuple(program + shift for program in record.before)

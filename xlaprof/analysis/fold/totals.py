@@ -121,7 +121,7 @@ class Totals(ReadsAndFallbacks):
             ev.Recompile: self._on_dynamo_recompile,
             ev.DynamoLimit: self._on_dynamo_limit,
             ev.FrozenCompile: self._on_frozen,
-            ev.OutsideOperations: self.jit.on_outside,
+            **self.jit.handlers,
         }
 
     def distributions(self) -> Iterator[Distribution]:

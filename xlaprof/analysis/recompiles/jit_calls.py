@@ -11,13 +11,12 @@ from msgspec.structs import replace
 
 from xlaprof.analysis.evidence.counted import Known, values
 from xlaprof.analysis.evidence.facts import Facts, listed
-from xlaprof.analysis.fold.jit import JitRecord, JitTally
-from xlaprof.analysis.model import Charge, CompiledFunctions, Finding, FromTo, FunctionStat, Moment
-from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import HABIT, LISTED, MANY, NAMED
+from xlaprof.analysis.fold.jit import JitRecord
+from xlaprof.analysis.model import Finding, FromTo, Moment
+from xlaprof.analysis.principles import HABIT, MANY, NAMED
 from xlaprof.analysis.recompiles.design import are_chosen
 from xlaprof.events import ArgumentChange
-from xlaprof.text.quantities import duration, percent, plural, times
+from xlaprof.text.quantities import duration, plural, times
 
 #: :attr:`Finding.operation` of these findings
 JAX = "jax.jit"
@@ -348,67 +347,3 @@ def _evidence(record: JitRecord) -> str:
     others = [f"{one.name} {one.old} -> {one.new}".strip() for one in record.event.changes[1:4]]
     too = f"; differs too: {', '.join(others)}" if others else ""
     return f"{when}: {duration(record.event.dur / 1e9)}, {record.event.changes[0].name} {_went(record)}{too}"
-
-
-# -- what JAX did, and why each second was spent
-
-
-def jitted_functions(facts: Facts, findings: tuple[Finding, ...]) -> CompiledFunctions:
-    """The section on JAX of a settled run; ``findings``: all of the run."""
-    functions = facts.run.jit.functions
-    longest = sorted(functions.items(), key=lambda item: -item[1].dur)[:LISTED]
-    total = sum(one.dur for one in functions.values())
-    return CompiledFunctions(
-        count=len(functions),
-        graphs=sum(one.programs for one in functions.values()),
-        total_s=total / 1e9,
-        functions=tuple(_stat(facts, key[0], tally) for key, tally in longest),
-        charges=tuple(_charges(facts, findings, total / 1e9)),
-    )
-
-
-def _stat(facts: Facts, place: int, tally: JitTally) -> FunctionStat:
-    phases = {"tracing": tally.trace, "lowering": tally.lower, "XLA": tally.backend}
-    spent = ", ".join(f"{name} {percent(ns / tally.dur)}" for name, ns in phases.items() if tally.dur and ns)
-    return FunctionStat(
-        name=facts.names.text(tally.name) or "operations outside of jit",
-        place=facts.names.place(place),
-        backend=spent,
-        graphs=tally.programs,
-        again=tally.again,
-        breaks=0,
-        compile_s=tally.dur / 1e9,
-    )
-
-
-def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Iterator[Charge]:
-    functions = facts.run.jit.functions.values()
-    outside = sum(one.dur for one in functions if not one.name) / 1e9
-    again = min(total, sum(one.cost_s for one in findings if one.operation == JAX))
-    known = facts.once(sort_out)
-    necessary = min(total - again, sum(record.event.dur for record in known.necessary) / 1e9)
-    cached = sum(one.cached for one in functions) / 1e9
-    first = max(0.0, total - again - necessary)
-    graphs = sum(one.programs for one in functions) - sum(map(len, (*known.found, known.necessary)))
-    text = f"for the first compilation of {plural(graphs, 'program')}: normal."
-    if outside > first / 2 and outside > 0:
-        most = max((key for key, one in facts.run.jit.functions.items() if not one.name), key=_dur(facts))
-        place = short(facts.names.place(most[0]))
-        text += f" Operations outside of jitted functions, most of them at {place}, are programs of their own."
-    if cached:
-        text += f" Of it {duration(cached)} went into programs that came from the persistent cache."
-    else:
-        text += (
-            " A second run takes most of it from a cache on disk: jax.config.update('jax_compilation_cache_dir', ...)."
-        )
-    charged = {"first": first, "recompile": again, "necessary": necessary}
-    why = {
-        "first": text,
-        "recompile": "for what findings tell of.",
-        "necessary": "for another use of a function (another line, a mode, sizes that were chosen): normal.",
-    }
-    yield from (Charge(what, seconds, why[what]) for what, seconds in charged.items() if seconds > 0)
-
-
-def _dur(facts: Facts) -> Callable[[tuple[int, int]], int]:
-    return lambda key: facts.run.jit.functions[key].dur

@@ -133,7 +133,7 @@ def _steps(stat: StepStats) -> dict[str, Any]:
     split = stat.split
     count = max(1, stat.count - 1)
     mean = split.total_s / count
-    rows = sorted((row for row in parts(split) if row[1] > 0.0005 * split.total_s), key=lambda row: -row[1])
+    rows = sorted((row for row in parts(split) if row[1] > 0.0005 * split.total_s > 0), key=lambda row: -row[1])
     without = ", without the first" if stat.count > 1 else ""
     busy = split.device_busy_s
     return {

@@ -13,6 +13,7 @@ import itertools
 import queue
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from time import perf_counter_ns
 from types import CodeType, FrameType
@@ -27,7 +28,7 @@ from xlaprof.recording import recorder, stacks
 from xlaprof.recording.stack_sampler import StackSampler, Target
 from xlaprof.recording.stacks import RawFrame
 
-from . import internals
+from . import internals, programs
 from .sites import Site
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class Device:
         self._known: dict[tuple[str, int], Site] = {}  # by name of the function and stack of the line
         self._seq, self._numbers = itertools.count(1), itertools.count(1)
         self._places: set[int] = set()  # Stack ids of lines that call programs
-        self._handed: queue.SimpleQueue[tuple[Site, int, Any, int] | None] = queue.SimpleQueue()
+        self._handed: queue.SimpleQueue[tuple[Site, int, Any, int] | Callable[[], None] | None] = queue.SimpleQueue()
+        self._held: set[int] = set()  # ids of results that only wait for the watcher, for all that we know
+        self._asked: weakref.WeakSet[Any] = weakref.WeakSet()  # programs that XLA was asked about
         self._sampler = StackSampler(rec, emit=self._sampled)
         self._last_end = 0
         self._outside_at = perf_counter_ns()
@@ -92,6 +95,8 @@ class Device:
             self._watcher.join(timeout=10.0)
         self._sampler.close()
         self._tell_outside()
+        for site in self._known.values():
+            self._tell_arguments(site)
         self._sites.clear()
 
     # -- in the program's threads: a call has found its program ------------------------------------------------
@@ -213,6 +218,10 @@ class Device:
         if site.own and not site.fresh:
             self._steps.visited(site, begun, tid)
         site.fresh = False
+        if site.own and miss is not None and executable not in self._asked:
+            self._asked.add(executable)
+            site.arguments = programs.Arguments(miss, out)
+            self._handed.put(functools.partial(programs.tell, rec, executable, site, now))
         array = internals.array_class()
         token = min((one for one in out if type(one) is array), key=lambda one: one.nbytes, default=None)
         if threading.current_thread() is threading.main_thread():
@@ -225,7 +234,12 @@ class Device:
         if recorder.active is not rec or self._broken or not site.program:  # in a forked child, or not to be told
             site.skip = sys.maxsize
             return
-        self._pace(site, now)
+        if site.arguments is not None:
+            site.arguments.called(args, kwargs, self._held)
+            if site.arguments.over:
+                self._tell_arguments(site)
+        else:
+            self._pace(site, now)
         site.calls += calls
         self._announce(now)
         tid = rec.thread()
@@ -249,6 +263,7 @@ class Device:
                 )
             )  # fmt: skip
         elif self._handed.qsize() < _WAITING:
+            self._held.add(id(token))
             self._handed.put((site, begun, token, calls))
 
     def _pace(self, site: Site, now: int) -> None:
@@ -267,6 +282,11 @@ class Device:
         site.uploads = count > 0
         if count:
             self._rec.emit(events.TransferToDevice(now, 0, size * calls, count * calls, site.stack, tid))
+
+    def _tell_arguments(self, site: Site) -> None:
+        if site.arguments is not None:
+            site.arguments.tell(self._rec, site, perf_counter_ns())
+            site.arguments = None
 
     def _token(self, site: Site, out: Any) -> Any:
         """The smallest result: to hold it keeps little alive."""
@@ -308,6 +328,14 @@ class Device:
             sample = replace(sample, state="call")
         self._rec.emit(sample)
 
+    def _ask(self, about: Callable[[], None]) -> None:
+        try:
+            if recorder.active is self._rec:
+                about()
+        except Exception as error:
+            if not self._broken:
+                warn(f"what a program of JAX needs is not known: {type(error).__name__}: {error}")
+
     # -- the watcher ------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
@@ -323,6 +351,9 @@ class Device:
                 continue
             if run is None:
                 return
+            if callable(run):
+                self._ask(run)
+                continue
             if perf_counter_ns() - self._outside_at > _OUTSIDE_NS:
                 self._tell_outside()
             if sampled:
@@ -334,9 +365,12 @@ class Device:
                 wait(token)
             except Exception as failure:
                 if token.is_deleted():  # given up to a later call: that one's end is later
+                    self._held.discard(id(token))
                     continue
                 error = f"{type(failure).__name__}: {failure}".splitlines()[0]
+            was = id(token)
             del token, run
+            self._held.discard(was)
             start = max(enqueued, self._last_end)
             self._last_end = end = max(start, perf_counter_ns())
             if recorder.active is self._rec:

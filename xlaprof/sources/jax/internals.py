@@ -171,3 +171,21 @@ def post_hook() -> Any:
     slot: Any = getattr(sys.modules.get("jax._src.api"), "_post_hook_state", None)
     names = ("get_global", "set_global", "get_local", "set_local")
     return slot if all(hasattr(slot, name) for name in names) else None
+
+
+def loaded(executable: Any) -> Any:
+    """XLA's program of what :func:`executions` returns; None where this JAX has it otherwise."""
+    found = getattr(executable, "xla_executable", None)
+    names = ("get_compiled_memory_stats", "cost_analysis", "hlo_modules", "local_devices")
+    return found if all(hasattr(found, name) for name in names) else None
+
+
+def cache_state(backend_s: float) -> str:
+    """Why JAX's persistent cache does not take a program: it is "off", or the program compiled "fast"; else "other"."""
+    config: Any = sys.modules["jax"].config
+    if not getattr(config, "jax_compilation_cache_dir", None) or not getattr(
+        config, "jax_enable_compilation_cache", True
+    ):
+        return "off"
+    least = getattr(config, "jax_persistent_cache_min_compile_time_secs", 1.0)
+    return "fast" if backend_s < least else "other"

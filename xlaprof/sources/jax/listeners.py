@@ -32,7 +32,7 @@ TRACE, _LOWER, BACKEND = (
     f"{_PREFIX}{phase}_duration" for phase in ("jaxpr_trace", "jaxpr_to_mlir_module", "backend_compile")
 )
 PHASES = {TRACE: "trace", _LOWER: "lower", BACKEND: "backend"}
-_HIT = "/jax/compilation_cache/cache_hits"
+_HIT, _WRITTEN = "/jax/compilation_cache/cache_hits", "/jax/compilation_cache/cache_misses"  # JAX's word for an entry
 
 
 class _Open(msgspec.Struct):
@@ -49,6 +49,7 @@ class _Open(msgspec.Struct):
     phase: str = ""  # which it is
     within: int = 0  # ns of programs made meanwhile
     cached: bool = False
+    written: bool = False  # to the persistent cache
     program: Unrolled = Unrolled(0)
 
 
@@ -113,8 +114,9 @@ class Listeners:
                 self._give_up(error)
 
     def _on_event(self, event: str, **about: Any) -> None:
-        if event == _HIT and self._local.open:
-            self._local.open[-1].cached = True
+        if event in (_HIT, _WRITTEN) and self._local.open:
+            top = self._local.open[-1]
+            top.cached, top.written = top.cached or event == _HIT, top.written or event == _WRITTEN
 
     def _lowers(self) -> bool:
         """Whether JAX makes a program of what was traced, in this thread: it copies the constants of the function."""
@@ -200,6 +202,7 @@ class Listeners:
                 loop=rec.stack(made.program.frames),
                 loop_ops=made.program.within,
                 arrays=arrays,
+                unkept="" if made.cached or made.written else internals.cache_state(made.ns.get("backend", 0) / 1e9),
                 tid=rec.thread(),
             )
         )

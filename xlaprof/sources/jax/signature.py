@@ -82,7 +82,7 @@ def signature(
     leaves: dict[str, Leaf] = {}
     more = known = 0
     all_static = bool(getattr(miss.options, "static_leaves", False))
-    for name, value, fixed in _arguments(miss):
+    for name, value, fixed in arguments(miss):
         for path, leaf in _fixed("static", name, value) if fixed else _tree(name, value, all_static):
             path = _OF_A_LIBRARY.sub("", path)
             known += not leaf.sort
@@ -108,7 +108,7 @@ def _reference(function: Any) -> Any:
         return lambda: kind
 
 
-def _arguments(miss: Miss) -> Iterator[tuple[str, Any, bool]]:
+def arguments(miss: Miss) -> Iterator[tuple[str, Any, bool]]:
     """Name, value and whether it is static, of each argument of a call."""
     parameters = getattr(getattr(miss.options, "fun_signature", None), "parameters", {})
     names = [name for name, one in parameters.items() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xlaprof.recording.stacks import RawFrame
+
+if TYPE_CHECKING:
+    from .programs import Arguments
 
 
 class Site:
     """A place that calls a jitted function."""
 
     __slots__ = (
-        "calls", "every", "frames", "fresh", "last", "name", "own", "path", "program", "ran", "skip", "stack",
-        "uploads", "visits",
+        "arguments", "calls", "every", "frames", "fresh", "last", "name", "own", "path", "program", "ran", "skip",
+        "stack", "uploads", "visits",
     )  # fmt: skip
 
     def __init__(self, program: int, name: str, frames: tuple[RawFrame, ...], stack: int, own: bool) -> None:
         self.program, self.name, self.frames, self.stack = program, name, frames, stack
         self.own = own  # a function of the program's, called at a line of the program
+        self.arguments: Arguments | None = None  # those of its latest program, while they are looked at
         self.path: tuple[Any, ...] | None = None  # to the smallest result, within plain containers
         self.calls = self.visits = self.skip = self.last = self.ran = 0
         self.every = 1  # calls that are told as one

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
-from xlaprof.analysis.model import Report
+from xlaprof.analysis.model import FunctionStat, Report
 from xlaprof.analysis.views.details import Again, Break, Details, Function
 from xlaprof.text.cells import shorten
 from xlaprof.text.quantities import duration, plural, times
@@ -23,14 +23,14 @@ from xlaprof.tui.widgets.looking import Looking, place_text
 from xlaprof.tui.widgets.panel import Line, Panel, Region, heading, line, quiet
 
 _LONGEST = 140  # cells of a label
-Node = Function | Break | Again
+Node = Function | Break | Again | FunctionStat
 
 
 class FunctionsPanel(Container, Region):
     """The tree; beside it, or below, what is known of the selected one."""
 
     TITLE = "Functions"
-    HELP = "of torch.compile: graphs, what breaks them, why they were compiled again; and of JAX"
+    HELP = "of torch.compile: graphs, what breaks them, why they were compiled again; and of JAX, what they need"
     ORDER = 13
     PLACE = "page"
 
@@ -66,6 +66,9 @@ class FunctionsPanel(Container, Region):
             for again in one.again:
                 node.add_leaf(_label(f"compiled again in step {again.step:,}: {_change(again)}"), data=again)
             node.allow_expand = bool(node.children)
+        for jitted in report.jax.functions:
+            made = f"{plural(jitted.graphs, 'program')}, {duration(jitted.compile_s)}"
+            root.add_leaf(_label(f"{jitted.name} (JAX)  {place_text(jitted.place)}  {made}"), data=jitted)
         for one_again in details.jax:
             text = f"{one_again.name} (JAX)  made again in step {one_again.step:,}: {_change(one_again)}"
             root.add_leaf(_label(text), data=one_again)
@@ -134,6 +137,13 @@ class FunctionDetail(Panel[Node | None]):
             paragraphs = [(f"in step {data.step:,}, {duration(data.compile_s)}", "")]
             paragraphs += [
                 (f"{kind} of {subject or 'it'}: {old} → {new}", "") for kind, subject, old, new in data.changes
+            ]
+        elif isinstance(data, FunctionStat):
+            paragraphs = [
+                (data.name, "bold"),
+                (f"{plural(data.graphs, 'program')} in {duration(data.compile_s)}: {data.backend}", ""),
+                (f"{data.again:,} of them compiled again" if data.again else "", "$text-warning"),
+                *((need, "") for need in data.needs),
             ]
         else:
             paragraphs = [

@@ -44,6 +44,7 @@ function functionsSection(id, title, noun, done, extra) {
     {title: 'by', show: (one) => h('span', {class: 'text', text: one.backend})},
     {title: 'compiled in', number: true, key: (one) => one.compile_s, show: (one) => one.compile},
     {title: noun, show: (one) => [one.graphs, one.again ? `, ${one.again}` : '']},
+    ...(done.rows.some((one) => one.needs.length) ? [{title: 'needs', show: (one) => one.needs.map((text) => h('div', {class: 'text', text}))}] : []),
     ...(done.rows.some((one) => one.breaks || one.plain.length) ? [{title: 'breaks', show: (one) => [one.breaks, one.plain.map((text) => h('div', {class: 'text', text}))]}] : []),
   ], done.rows);
   const whole = Math.max(1e-9, done.charges.reduce((sum, one) => sum + one[2], 0));

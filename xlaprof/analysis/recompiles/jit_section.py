@@ -1,0 +1,175 @@
+"""The section on JAX of a report: what was compiled, what it needs, and why each second of compiling was spent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.fold.fold import Fold
+from xlaprof.analysis.fold.jit import JitTally, Needs, memory
+from xlaprof.analysis.model import Charge, CompiledFunctions, ExchangeStat, Finding, FunctionStat, JitProgramStat
+from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import LISTED, NOTICED, SHOWN
+from xlaprof.text.quantities import amount, duration, percent, plural, size_text
+
+from .jit_calls import JAX, sort_out
+
+_APART_S = 500e-6  # runs that are shorter on average were told several at a time
+_WORTH = 1 << 20  # bytes that are worth a line
+
+
+def jitted_functions(facts: Facts, findings: tuple[Finding, ...]) -> CompiledFunctions:
+    """The section on JAX of a settled run; ``findings``: all of the run."""
+    functions = facts.run.jit.functions
+    longest = sorted(functions.items(), key=lambda item: -item[1].dur)[:LISTED]
+    total = sum(one.dur for one in functions.values())
+    return CompiledFunctions(
+        count=len(functions),
+        graphs=sum(one.programs for one in functions.values()),
+        total_s=total / 1e9,
+        functions=tuple(_stat(facts, key[0], tally) for key, tally in longest),
+        charges=tuple(_charges(facts, findings, total / 1e9)),
+    )
+
+
+def _stat(facts: Facts, place: int, tally: JitTally) -> FunctionStat:
+    phases = {"tracing": tally.trace, "lowering": tally.lower, "XLA": tally.backend}
+    spent = ", ".join(f"{name} {percent(ns / tally.dur)}" for name, ns in phases.items() if tally.dur and ns)
+    needs = _programs(facts.run, tally.name, tally.callers)
+    return FunctionStat(
+        name=facts.names.text(tally.name) or "operations outside of jit",
+        place=facts.names.place(place),
+        backend=spent,
+        graphs=tally.programs,
+        again=tally.again,
+        breaks=0,
+        compile_s=tally.dur / 1e9,
+        programs=needs,
+        needs=tuple(line for one in needs[:1] for line in _in_words(one)),
+    )
+
+
+def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Iterator[Charge]:
+    functions = facts.run.jit.functions.values()
+    outside = sum(one.dur for one in functions if not one.name) / 1e9
+    again = min(total, sum(one.cost_s for one in findings if one.operation == JAX))
+    known = facts.once(sort_out)
+    necessary = min(total - again, sum(record.event.dur for record in known.necessary) / 1e9)
+    cached = sum(one.cached for one in functions) / 1e9
+    first = max(0.0, total - again - necessary)
+    graphs = sum(one.programs for one in functions) - sum(map(len, (*known.found, known.necessary)))
+    text = f"for the first compilation of {plural(graphs, 'program')}: normal."
+    if outside > first / 2 and outside > 0:
+        most = max((key for key, one in facts.run.jit.functions.items() if not one.name), key=_dur(facts))
+        place = short(facts.names.place(most[0]))
+        text += f" Operations outside of jitted functions, most of them at {place}, are programs of their own."
+    if cached:
+        text += f" Of it {duration(cached)} went into programs that came from the persistent cache."
+    text += _unkept(facts, first)
+    charged = {"first": first, "recompile": again, "necessary": necessary}
+    why = {
+        "first": text,
+        "recompile": "for what findings tell of.",
+        "necessary": "for another use of a function (another line, a mode, sizes that were chosen): normal.",
+    }
+    yield from (Charge(what, seconds, why[what]) for what, seconds in charged.items() if seconds > 0)
+
+
+def _unkept(facts: Facts, most: float) -> str:
+    """What the persistent cache would save the next run, and how; at ``most`` so many seconds."""
+    unkept: Counter[str] = Counter()
+    for one in facts.run.jit.functions.values():
+        unkept.update(one.unkept)
+    off, fast, other = (min(most, unkept[why] / 1e9) for why in ("off", "fast", "other"))
+    said = ""
+    if off:
+        said += (
+            f" XLA's {duration(off)} of it can come from a cache on disk in the next run: "
+            "jax.config.update('jax_compilation_cache_dir', ...)."
+        )
+    if fast >= NOTICED * facts.total_s:
+        said += (
+            f" The persistent cache leaves out what compiles fast, {duration(fast)} in all: "
+            "jax_persistent_cache_min_compile_time_secs=0 has it kept, too."
+        )
+    if other:
+        said += (
+            f" JAX did not keep {duration(other)} of programs with host callbacks (jax.debug.print), "
+            "of a process that is not the first, or below its least size."
+        )
+    return said
+
+
+def _dur(facts: Facts) -> Callable[[tuple[int, int]], int]:
+    return lambda key: facts.run.jit.functions[key].dur
+
+
+# -- what the programs need
+
+
+def _programs(run: Fold, name: int, callers: Collection[int]) -> tuple[JitProgramStat, ...]:
+    """Those of the function with this name, called at these lines (Stack ids)."""
+    needs = [one for (func, stack), one in run.jit.needs.items() if func == name and stack in callers]
+    needs.sort(key=lambda one: -memory(one.largest))
+    return tuple(_program(run, one) for one in needs[:SHOWN])
+
+
+def _program(run: Fold, needs: Needs) -> JitProgramStat:
+    one = needs.largest
+    return JitProgramStat(
+        place=run.names.place(one.stack),
+        programs=needs.programs,
+        arguments=one.arguments,
+        results=one.results,
+        temporary=one.temporary,
+        donated=one.donated,
+        flops=one.flops,
+        accessed=one.accessed,
+        devices=one.devices,
+        runs=run.program_runs.get(one.program, 0),
+        busy_s=run.program_busy.get(one.program, 0) / 1e9,
+        exchanges=tuple(
+            ExchangeStat(
+                kind=each.kind,
+                shape=each.shape,
+                bytes=each.bytes,
+                count=each.count,
+                place=run.names.place(each.stack),
+                arguments=tuple(each.arguments),
+            )
+            for each in one.collectives
+        ),
+    )
+
+
+def _in_words(one: JitProgramStat) -> Iterator[str]:
+    """What is worth a line of it."""
+    held = one.arguments + one.results + one.temporary - one.donated
+    if held >= _WORTH:
+        where = f" on each of {one.devices:,} devices" if one.devices > 1 else ""
+        donated = f" ({size_text(one.donated)} of them in the place of arguments)" if one.donated else ""
+        yield (
+            f"{size_text(held)} while it runs{where}: {size_text(one.arguments)} of arguments, "
+            f"{size_text(one.results)} of results{donated}, {size_text(one.temporary)} between them"
+        )
+    mean = one.busy_s / one.runs if one.runs else 0.0
+    if mean >= _APART_S and one.programs == 1 and one.flops:
+        speed = amount(one.flops * one.devices / mean)
+        yield (
+            f"{amount(one.flops * one.devices)}FLOP, {size_text(one.accessed * one.devices)} read and written in "
+            f"{duration(mean)}: {speed}FLOP/s, {size_text(one.accessed * one.devices / mean)}/s"
+        )
+    whole = sum(each.bytes for each in one.exchanges)
+    told = [each for each in one.exchanges if each.bytes >= NOTICED * whole][:SHOWN]
+    for each in told:
+        several = f"{each.count:,} times " if each.count > 1 else ""
+        line = f" for {short(each.place)}" if each.place.line else ""
+        forced = f", as {_listed(each.arguments)}" if each.arguments else ""
+        yield f"{several}{each.kind} of {each.shape}, {size_text(each.bytes)}{line}{forced}"
+    if len(one.exchanges) > len(told):
+        yield f"and {plural(len(one.exchanges) - len(told), 'smaller exchange')} between devices"
+
+
+def _listed(arguments: tuple[str, ...]) -> str:
+    return " and ".join(f"{one.replace(': ', ' is divided along ', 1)}" for one in arguments)
