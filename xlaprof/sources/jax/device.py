@@ -221,7 +221,9 @@ class Device:
         if site.own and miss is not None and executable not in self._asked:
             self._asked.add(executable)
             site.arguments = programs.Arguments(miss, out)
-            self._handed.put(functools.partial(programs.tell, rec, executable, site, now))
+            self._handed.put(
+                functools.partial(programs.tell, rec, executable, site.name, site.stack, site.program, now)
+            )
         array = internals.array_class()
         token = min((one for one in out if type(one) is array), key=lambda one: one.nbytes, default=None)
         if threading.current_thread() is threading.main_thread():
@@ -285,7 +287,7 @@ class Device:
 
     def _tell_arguments(self, site: Site) -> None:
         if site.arguments is not None:
-            site.arguments.tell(self._rec, site, perf_counter_ns())
+            site.arguments.tell(self._rec, site.name, site.stack, perf_counter_ns())
             site.arguments = None
 
     def _token(self, site: Site, out: Any) -> Any:

@@ -17,7 +17,6 @@ from . import collectives, internals, signature, wrappers
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
 
-    from .sites import Site
 
 _LARGE = 1 << 20  # bytes of an array: what smaller ones take nobody misses
 _LOOKED_AT = 16  # calls after which it is said
@@ -25,7 +24,7 @@ _ENOUGH = 3  # of a function that is called no more often
 _LEAVES = 4_096  # of a call: of more it is not known
 
 
-def tell(rec: Recorder, executable: Any, site: Site, t: int) -> None:
+def tell(rec: Recorder, executable: Any, name: str, stack: int, program: int, t: int) -> None:
     """Ask XLA. It takes milliseconds for large programs: not in the program's own thread."""
     asked = internals.loaded(executable)
     if asked is None:
@@ -36,9 +35,9 @@ def tell(rec: Recorder, executable: Any, site: Site, t: int) -> None:
     rec.emit(
         events.JitProgram(
             t=t,
-            func=rec.text(site.name),
-            stack=site.stack,
-            program=site.program,
+            func=rec.text(name),
+            stack=stack,
+            program=program,
             arguments=memory.argument_size_in_bytes,
             results=memory.output_size_in_bytes,
             temporary=memory.temp_size_in_bytes,
@@ -126,15 +125,15 @@ class Arguments:
         for one in self._leaves:
             one.of.append(weakref.ref(leaves[one.at]))
 
-    def tell(self, rec: Recorder, site: Site, t: int) -> None:
+    def tell(self, rec: Recorder, name: str, stack: int, t: int) -> None:
         """Say what could be donated."""
         found = [leaf for leaf in self._leaves if leaf.gone >= _ENOUGH]
         if found:
             rec.emit(
                 events.Undonated(
                     t=t,
-                    func=rec.text(site.name),
-                    stack=site.stack,
+                    func=rec.text(name),
+                    stack=stack,
                     arguments=list(dict.fromkeys(leaf.argument for leaf in found)),
                     arrays=len(found),
                     bytes=sum(leaf.bytes for leaf in found),
