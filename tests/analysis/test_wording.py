@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.recompiles.wording import expression, slice_of, variable
+from xlaprof.analysis.recompiles.wording import expression, position_of, variable
 from xlaprof.events import Change
 
 
@@ -63,5 +63,5 @@ def test_a_number_has_the_name_of_the_expression_on_its_line(code: str, subject:
         ("y = x[at : at + 8 : 2]", None),
     ],
 )
-def test_the_slice_of_a_line_is_told_with_its_bounds_and_what_is_written(code: str, found: object) -> None:
-    assert slice_of(code, Change("argument", "0", "4", "start of aten::slice")) == found
+def test_the_position_of_a_line_is_told_with_its_bounds_and_what_is_written(code: str, found: object) -> None:
+    assert position_of(code, Change("argument", "0", "4", "start of aten::slice")) == found

@@ -39,11 +39,7 @@ from xlaprof.text.strings import enumerated
 _Key = TypeVar("_Key")
 _Parts = defaultdict[str, float]  # what, or why -> ns
 
-_DYNAMO = (
-    "graph_break",
-    "recompile",
-)  # kinds charged with Dynamo's time, where no replay of the runtime's is behind them
-
+_DYNAMO = ("graph_break", "recompile")  # kinds charged with Dynamo's time
 _WORDS = {
     "compile": "compiling",
     "torch.compile": "compiling by torch.compile",
@@ -142,11 +138,14 @@ def accounts(
     whole = sum(span.ns for span in spans)
     if whole <= 0:
         return ()
+    # where no replay of the runtime's is behind them
+    of_dynamo = (one for one in findings if one.kind in _DYNAMO and one.operation != JAX and not _cuts(facts, one))
     bills = [
-        _torch_compile(facts, findings, functions),
-        _jax(findings, jitted),
+        _section("torch.compile", functions, of_dynamo, "another phase of the program, or another object"),
+        _section("jax", jitted, (one for one in findings if one.operation == JAX), "another use of the function"),
         _compiled(facts, findings, bool(functions.count)),
     ]
+    bills[0].limit(functions.total_s * 1e9)  # a finding's cost may exceed it
     compiling = 0.0
     for bill in bills:
         bill.limit(whole - compiling)
@@ -171,7 +170,7 @@ def accounts(
         ]
     else:
         waits = {stack: one.total for (stack, cause), one in run.pauses.items() if cause == host.DATA}
-        line = short(facts.names.place(max(waits, key=waits.__getitem__, default=0)))
+        line = short(facts.place(max(waits, key=waits.__getitem__, default=0)))
         why = f"the batches of {line}. To load ahead: {facts.words.load_ahead}"
         known = [finding for finding in findings if finding.kind == "idle_gap" and not looked_up(finding)]
         data = _Bill("data", float(sum(waits.values())) - sum(one.cost_s for one in known) * 1e9, why)
@@ -229,7 +228,7 @@ def _seen(facts: Facts, looks: Mapping[tuple[int, str], int]) -> tuple[_Parts, _
     """ns by line, in which modules were imported, and in which the program ran."""
     imports, lines = _Parts(float), _Parts(float)
     for (stack, state), ns in looks.items():
-        place = facts.names.place(stack)
+        place = facts.place(stack)
         (imports if state == "import" else lines)[short(place) if place.line else "a library"] += ns
     return imports, lines
 
@@ -237,30 +236,17 @@ def _seen(facts: Facts, looks: Mapping[tuple[int, str], int]) -> tuple[_Parts, _
 # -- compiling
 
 
-def _torch_compile(facts: Facts, findings: tuple[Finding, ...], functions: CompiledFunctions) -> _Bill:
-    """As the section on torch.compile has it."""
-    bill = _Bill("torch.compile")
+def _section(what: str, functions: CompiledFunctions, findings: Iterable[Finding], necessary: str) -> _Bill:
+    """As the section on torch.compile, or on JAX, has it; ``findings``: those that explain some of it."""
+    bill = _Bill(what)
     charged = {charge.what: charge.seconds * 1e9 for charge in functions.charges}
     bill.explained = charged.get("break", 0.0) + charged.get("recompile", 0.0)
     if bill.explained:
-        ours = (one for one in findings if one.kind in _DYNAMO and one.operation != JAX)
-        bill.by = {one.id: one.kind for one in ours if not _cuts(facts, one)}
+        bill.by = {one.id: one.kind for one in findings}
     bill.normal["first compilations"] = charged.get("first", 0.0)
-    bill.normal["another phase of the program, or another object"] = charged.get("necessary", 0.0)
+    bill.normal[necessary] = charged.get("necessary", 0.0)
     bill.normal["compilations that failed"] = charged.get("failed", 0.0)
     bill.unknown["compiled again, and the recording does not say why"] = charged.get("unexplained", 0.0)
-    bill.limit(functions.total_s * 1e9)
-    return bill
-
-
-def _jax(findings: tuple[Finding, ...], functions: CompiledFunctions) -> _Bill:
-    """As the section on JAX has it."""
-    bill = _Bill("jax")
-    charged = {charge.what: charge.seconds * 1e9 for charge in functions.charges}
-    bill.explained = charged.get("recompile", 0.0)
-    bill.by = {one.id: one.kind for one in findings if one.operation == JAX}
-    bill.normal["first compilations"] = charged.get("first", 0.0)
-    bill.normal["another use of the function"] = charged.get("necessary", 0.0)
     return bill
 
 
@@ -282,7 +268,7 @@ def _compiled(facts: Facts, findings: tuple[Finding, ...], but_dynamo: bool) -> 
         share = min(1.0, claimed)
         for finding, part in by.items():
             bill.explain(known[finding], record.dur * share * part / claimed, aside=finding >= len(findings))
-        rest, place = record.dur * (1 - share), facts.names.place(record.stack)
+        rest, place = record.dur * (1 - share), facts.place(record.stack)
         line = short(place) if place.line else "an unknown line"
         if why := _necessary(facts, record):
             lines.setdefault(why, _Parts(float))[line] += rest
@@ -343,7 +329,7 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
         return "compiled again once the optimizer has its state,"
     if record.change.what == "shape":
         return "compiled again for one of few sizes,"
-    if record.change.what == "operation" and (before := facts.names.place(entry(facts, record, record.change))).line:
+    if record.change.what == "operation" and (before := facts.place(entry(facts, record, record.change))).line:
         saved = f"recorded before it ({facts.words.barrier} between the two saves that)"
         return f"compiled again, for the first of a loop also holds what {cited(before)} {saved},"
     rhythm = facts.run.program_rhythms.get(record.program)
@@ -357,7 +343,7 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
 
 def _differs(facts: Facts, record: CompileRecord, change: Change) -> str:
     """What a graph of the warm-up does not share with the one that replaced it."""
-    where = facts.names.place(change.made or change.stack)
+    where = facts.place(change.made or change.stack)
     line = f" of {cited(where)}" if where.line else ""
     if change.role == "grad":
         return "once there are gradients to add to"
@@ -412,9 +398,9 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
 
 def _unseen(facts: Facts) -> str:
     """Where looks at the main thread found it, but for lines that call programs or run operations."""
-    calls = {facts.names.place(stack).at for one in facts.run.jit.functions.values() for stack in one.callers}
+    calls = {facts.place(stack).at for one in facts.run.jit.functions.values() for stack in one.callers}
     calls.update(*(one.lines for one in facts.once(bodies).values()))
-    own = {key: ns for key, ns in facts.run.looks.items() if facts.names.place(key[0]).at not in calls}
+    own = {key: ns for key, ns in facts.run.looks.items() if facts.place(key[0]).at not in calls}
     _, lines = _seen(facts, own or facts.run.looks)
     most = nlargest(NAMED, lines, key=lines.__getitem__)
     return f"{_UNSEEN} (the main thread was seen at {', '.join(most)})" if most else _UNSEEN
@@ -423,7 +409,7 @@ def _unseen(facts: Facts) -> str:
 def _barriers(facts: Facts, findings: Iterable[Finding]) -> str:
     """What several barriers in a step take, where they are no finding."""
     sites = in_each_step(facts)
-    places = sorted(map(facts.names.place, sites), key=lambda place: place.at)
+    places = sorted(map(facts.place, sites), key=lambda place: place.at)
     lines = list(dict.fromkeys(map(short, places)))
     if len(sites) < 2 or any(one.kind == "excess_barriers" for one in findings):
         return ""
@@ -444,7 +430,7 @@ def _normal(
         yield _USUAL[kind], ns
         return
     # in a scope, and where a sample shows a line that records, the host recorded
-    share = sum(ns for stack, ns in tally.lines.items() if facts.names.place(stack) in known)
+    share = sum(ns for stack, ns in tally.lines.items() if facts.place(stack) in known)
     if isinstance(kind, int) and (kind >= host.SCOPE or kind == host.GLIMPSE):
         yield _RECORDING, ns * max(tally.recorded, share) / max(1, tally.total)
     if kind == host.OTHER:

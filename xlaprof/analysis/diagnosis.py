@@ -114,8 +114,12 @@ def cause(event: Compile) -> Change | None:
     if event.change is not None or diff is None:
         return event.change
     first = _first(diff)
-    if diff.captured:
-        return _captured(diff, first) if first is not None else None
+    if diff.captured:  # torch.compile has one graph for all sizes and numbers; a program of XLA's is compiled for each
+        if first is None:
+            return None
+        subject = first.subject if first.kind in _INPUTS else "a number that the compiled function is given"
+        fields = {"name": first.name, "made": first.made, "moved": first.moved, "role": "dynamic"}
+        return _plain(diff, first, subject=subject, expected=_place(first.came), **fields)
     if first is None:
         # in eager mode another operation is the program's next line
         eager = event.trigger == "eager" and diff.left is not None and diff.left.kind == "operation"
@@ -176,22 +180,31 @@ def _roles(one: Difference) -> set[str]:
 
 
 def _change(event: Compile, diff: GraphDiff, first: Difference) -> Change:
-    if first.kind == "outputs":
-        return _outputs(diff, first)
+    if first.kind == "outputs":  # the operations are the same; the tensors that live on are not
+        made = _place(first.came)
+        return _plain(diff, first, stack=first.kept or made, name=first.name, made=made, role=first.holder)
     if first.kind in _INPUTS:
-        return _input(diff, first)
+        # another parameter: the line that uses it chose it, not the line that made it
+        made = 0 if first.kind == "shape" and first.name else first.made
+        moved = bool(made) and first.moved
+        return _plain(diff, first, code_seen=True, name=first.name, made=made, moved=moved)
     if first.block is not None:
         if event.trigger != "read" and first.block.barrier:  # a read mostly runs part of a barrier's graph
             return _barrier(event, diff, first.block)
         if diff.loop is not None and diff.loop.agreeing >= MOST * diff.loop.differing:
             return _loop(diff, diff.loop, first)
         return _path(event, diff, first, first.block)
-    if first.kind in ("inputs", "aliasing"):
-        return _value(diff, first)
+    if first.kind in ("inputs", "aliasing"):  # a value computed in the graph is now an input, or the other way round
+        texts = {"old": "the same tensor as elsewhere", "new": "another tensor"} if first.kind == "aliasing" else {}
+        role = _part_of_training(first.came)
+        return _plain(diff, first, code_seen=True, name=first.name, made=first.made, role=role, **texts)
     if first.loop is not None and first.loop.distinct > 1:  # a condition in the loop selected other iterations
         return _loop(diff, first.loop)
-    if first.read:
-        return _selected(diff, first)
+    if first.read:  # both graphs compute several values; a value read in between decided which of them is used
+        operation = first.came.name if first.came is not None else "nothing"
+        old, new = (f"{operation} ({first.argument} {value})" for value in (first.old, first.new))
+        fields = {"subject": USED, "stack": first.read, "expected": _place(first.came), "code_seen": True}
+        return _plain(diff, first, what="operation", old=old, new=new, **fields)
     return _number(diff, first)
 
 
@@ -223,33 +236,6 @@ def _part_of_training(operation: Operation | None) -> str:
     return operation.role if operation is not None else ""
 
 
-def _captured(diff: GraphDiff, one: Difference) -> Change:
-    """torch.compile has one graph for all sizes and numbers; a program of XLA's is compiled for each."""
-    subject = one.subject if one.kind in _INPUTS else "a number that the compiled function is given"
-    fields = {"name": one.name, "made": one.made, "moved": one.moved, "role": "dynamic"}
-    return _plain(diff, one, subject=subject, expected=_place(one.came), **fields)
-
-
-def _input(diff: GraphDiff, one: Difference) -> Change:
-    # another parameter: the line that uses it chose it, not the line that made it
-    made = 0 if one.kind == "shape" and one.name else one.made
-    return _plain(diff, one, code_seen=True, name=one.name, made=made, moved=bool(made) and one.moved)
-
-
-def _value(diff: GraphDiff, one: Difference) -> Change:
-    """A value computed in the graph is now an input of it, or the other way round."""
-    fields = {"code_seen": True, "name": one.name, "made": one.made, "role": _part_of_training(one.came)}
-    if one.kind == "aliasing":
-        return _plain(diff, one, old="the same tensor as elsewhere", new="another tensor", **fields)
-    return _plain(diff, one, **fields)
-
-
-def _outputs(diff: GraphDiff, one: Difference) -> Change:
-    """The operations are the same; the tensors that live on are not."""
-    made = _place(one.came)
-    return _plain(diff, one, stack=one.kept or made, name=one.name, made=made, role=one.holder)
-
-
 # -- operations
 
 
@@ -272,14 +258,6 @@ def _loop(diff: GraphDiff, loop: Loop, one: Difference | None = None) -> Change:
         "operation", old, new, "the loop", loop.choice or loop.head, loop.head, diff.common, role="loop",
         made=loop.head, condition=loop.choice, added=diff.added, removed=diff.removed, against=diff.against,
     )  # fmt: skip
-
-
-def _selected(diff: GraphDiff, one: Difference) -> Change:
-    """Both graphs compute several values; a value read in between decided which of them is used."""
-    operation = one.came.name if one.came is not None else "nothing"
-    old, new = (f"{operation} ({one.argument} {value})" for value in (one.old, one.new))
-    fields = {"subject": USED, "stack": one.read, "expected": _place(one.came), "code_seen": True}
-    return _plain(diff, one, what="operation", old=old, new=new, **fields)
 
 
 def _path(event: Compile, diff: GraphDiff, one: Difference, block: Block) -> Change:

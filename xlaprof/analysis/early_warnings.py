@@ -15,7 +15,7 @@ from xlaprof.analysis.fold.tallies import Site
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import HABIT, MANY
-from xlaprof.events import Change, Compile, DynamoLimit, Event, JitCompile, Recompile, Stack, Text
+from xlaprof.events import Compile, DynamoLimit, Event, JitCompile, Recompile, Stack, Text
 from xlaprof.text.quantities import duration
 
 
@@ -59,42 +59,30 @@ class EarlyWarnings:
         key = (change.what, change.role, stack, change.name)
         self._again[key] += 1
         self._spent[key] += event.dur
-        if self._again[key] < MANY:
-            return ""
-        return self._once(key, self._recompiled(key, change, stack))
-
-    def _recompiled(self, key: tuple[object, ...], change: Change, stack: int) -> str:
-        what = f"{change.name or change.what} went from {change.old} to {change.new}"
         spent = f"{self._again[key]} times, {duration(self._spent[key] / 1e9)} so far"
-        return f"compiled again {spent}, for one cause at {self._at(stack)}: last, {what}"
+        what = f"{change.name or change.what} went from {change.old} to {change.new}"
+        return self._often(key, f"compiled again {spent}, for one cause at {self._at(stack)}: last, {what}")
 
     def _on_recompile(self, event: Recompile) -> str:
-        guard = event.guards[0] if event.guards else None
-        key = ("torch.compile", event.func, event.code, guard.subject if guard is not None else "")
-        self._again[key] += 1
-        if self._again[key] < MANY or guard is None:
+        if not event.guards:
             return ""
-        return self._once(
-            key,
-            f"torch.compile compiled {self._names.text(event.func)} again {self._again[key]} times (called at "
-            f"{self._at(event.stack)}): last, {guard.subject} went from {guard.old} to {guard.new}",
-        )
+        guard = event.guards[0]
+        went = f"{guard.subject} went from {guard.old} to {guard.new}"
+        return self._called_again("torch.compile", event, (guard.subject,), went)
 
     def _on_jit(self, event: JitCompile) -> str:
         if not event.changes or not event.code:
             return ""
         change = event.changes[0]
-        key = ("jax", event.func, event.code, change.kind, change.name)
-        self._again[key] += 1
-        if self._again[key] < MANY:
-            return ""
         went = f"{change.name} went from {change.old} to {change.new}" if change.name else f"another {change.kind}"
         went = f"{change.name} is another object each time" if change.kind == "anew" else went
-        return self._once(
-            key,
-            f"JAX compiled {self._names.text(event.func)} again {self._again[key]} times (called at "
-            f"{self._at(event.stack)}): last, {went}",
-        )
+        return self._called_again("JAX", event, (change.kind, change.name), went)
+
+    def _called_again(self, who: str, event: Recompile | JitCompile, what: tuple[str, ...], went: str) -> str:
+        key = (who, event.func, event.code, *what)
+        self._again[key] += 1
+        name, at = self._names.text(event.func), self._at(event.stack)
+        return self._often(key, f"{who} compiled {name} again {self._again[key]} times (called at {at}): last, {went}")
 
     def _on_limit(self, event: DynamoLimit) -> str:
         return self._once(
@@ -102,6 +90,9 @@ class EarlyWarnings:
             f"torch.compile compiles no more versions of {self._names.text(event.func)} (called at "
             f"{self._at(event.stack)}): {event.limit} is {event.value}, and what fits no version runs eagerly",
         )
+
+    def _often(self, key: tuple[object, ...], text: str) -> str:
+        return self._once(key, text) if self._again[key] >= MANY else ""
 
     def _once(self, key: tuple[object, ...], text: str) -> str:
         if key in self._warned:

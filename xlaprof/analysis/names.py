@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from itertools import chain, count, repeat
 from typing import Any, NamedTuple, TypeVar
 
@@ -71,11 +71,9 @@ class Names:
 
     def place(self, stack_id: int) -> Place:
         """The line behind a stack id; an empty :class:`Place` for id 0 and for one the log never named."""
-        place = self._places.get(stack_id)
-        if place is not None:
+        if (place := self._places.get(stack_id)) is not None:
             return place
-        stack = self._stacks.get(stack_id)
-        if stack is None:
+        if (stack := self._stacks.get(stack_id)) is None:
             return NOWHERE
         if not stack.frames:
             return Place(module=self.text(stack.module))
@@ -137,7 +135,7 @@ class Names:
         head = replace(place.acting, line=frame.loop, code=self.text(frame.head))
         return replace(place, library=(head, *place.library[1:])) if place.library else head
 
-    def turns(self, stack_id: int, turns: Sequence[int] = ()) -> tuple[tuple[Place, int], ...]:
+    def turns(self, stack_id: int, turns: Iterable[int] = ()) -> tuple[tuple[Place, int], ...]:
         """The loops of :meth:`loops`, each with its number of ``turns``, which are those of the frames of a stack."""
         path = self._path(stack_id)
         return tuple(

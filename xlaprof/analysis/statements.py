@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TypeVar
 
+from xlaprof.analysis.principles import KEPT
+
+_Node = TypeVar("_Node", bound=ast.AST)
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 
+@lru_cache(KEPT)
 def parsed(code: str, *, parts: bool = False) -> ast.Module | None:
-    """The line's tree; the head of a block gets a body. None: it is a part of a longer statement.
+    """The line's tree, which nobody changes; the head of a block gets a body. None: it is a part of a longer statement.
 
     ``parts``: make a statement of such a part, with the brackets that stand on other lines; what is around it there is
     not known.
@@ -23,6 +30,29 @@ def parsed(code: str, *, parts: bool = False) -> ast.Module | None:
         except (SyntaxError, ValueError, RecursionError):
             continue
     return None
+
+
+def nodes(code: str, kind: type[_Node]) -> list[_Node]:
+    """What a line has of a kind, outer ones first; none where it is a part of a longer statement."""
+    tree = parsed(code)
+    return [node for node in ast.walk(tree) if isinstance(node, kind)] if tree is not None else []
+
+
+def names(tree: ast.AST) -> Iterator[str]:
+    """Names and attributes, outer ones first: ``item``, ``loss`` of ``loss.item``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+
+
+def called(node: ast.AST) -> str:
+    """The last part of the name of what is called; empty for all else."""
+    return next(names(node.func), "") if isinstance(node, ast.Call) else ""
+
+
+def given(call: ast.Call) -> list[ast.expr]:
+    """What a call is given, by position or by name."""
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def _closed(code: str) -> str:

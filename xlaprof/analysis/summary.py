@@ -83,18 +83,21 @@ def _steps(run: Fold) -> tuple[StepStats, ...]:
 
 
 def _step_stats(run: Fold, name: int, tally: StepTally) -> StepStats:
-    rest = tally.rest
-    first = tally.first
-    only = not rest.count
-    split = run.window.first.get(name) if only else run.window.splits.get(name)
+    first, rest = tally.first, tally.rest
+    if rest.count:
+        split = run.window.splits.get(name)
+        median, p95, least, most = rest.percentile(0.5), rest.percentile(0.95), rest.least, rest.most
+    else:
+        split = run.window.first.get(name)
+        median = p95 = least = most = first
     return StepStats(
         name=run.names.text(name) if name else INFERRED_NAME,
         count=tally.count,
         first_s=first / 1e9,
-        median_s=(first if only else rest.percentile(0.5)) / 1e9,
-        p95_s=(first if only else rest.percentile(0.95)) / 1e9,
-        min_s=(first if only else rest.least) / 1e9,
-        max_s=(first if only else rest.most) / 1e9,
+        median_s=median / 1e9,
+        p95_s=p95 / 1e9,
+        min_s=least / 1e9,
+        max_s=most / 1e9,
         last_num=tally.last_num,
         recent_s=tuple(dur / 1e9 for dur in tally.recent),
         split=_time_split(split or Split(), max(1, len(run.devices()))),
@@ -103,37 +106,31 @@ def _step_stats(run: Fold, name: int, tally: StepTally) -> StepStats:
     )
 
 
+#: the causes of host time that the parts of a step are
+_PARTS = {
+    "compile_s": host.COMPILE, "tracing_s": host.TRACING, "transfer_wait_s": host.TRANSFER, "fallback_s": host.FALLBACK,
+    "execute_s": host.DISPATCH, "data_wait_s": host.DATA, "gc_s": host.GC, "scopes_s": host.SCOPE,
+    "other_s": host.OTHER, "upload_s": host.UPLOAD,
+}  # fmt: skip
+
+
 def _time_split(split: Split, devices: int) -> TimeSplit:
-    parts = split.parts
-    return TimeSplit(
-        total_s=split.total / 1e9,
-        device_busy_s=split.busy / devices / 1e9,
-        compile_s=parts[host.COMPILE] / 1e9,
-        tracing_s=parts[host.TRACING] / 1e9,
-        transfer_wait_s=parts[host.TRANSFER] / 1e9,
-        fallback_s=parts[host.FALLBACK] / 1e9,
-        execute_s=parts[host.DISPATCH] / 1e9,
-        data_wait_s=parts[host.DATA] / 1e9,
-        gc_s=parts[host.GC] / 1e9,
-        scopes_s=parts[host.SCOPE] / 1e9,
-        other_s=parts[host.OTHER] / 1e9,
-        upload_s=parts[host.UPLOAD] / 1e9,
-    )
+    parts = {name: split.parts[cause] / 1e9 for name, cause in _PARTS.items()}
+    return TimeSplit(total_s=split.total / 1e9, device_busy_s=split.busy / devices / 1e9, **parts)
 
 
 def _scopes(run: Fold) -> tuple[ScopeStat, ...]:
-    causes = run.window.idle.causes
     stats = []
     for name, tally in run.scopes.items():
-        blamed = causes.get(host.SCOPE + name)
+        total, blamed = tally.total, run.window.idle.causes.get(host.SCOPE + name)
         stats.append(
             ScopeStat(
                 name=run.names.text(name),
-                count=tally.total.count,
-                total_s=tally.total.total / 1e9,
+                count=total.count,
+                total_s=total.total / 1e9,
                 self_s=tally.self_ns() / 1e9,
-                median_s=tally.total.percentile(0.5) / 1e9,
-                max_s=tally.total.most / 1e9,
+                median_s=total.percentile(0.5) / 1e9,
+                max_s=total.most / 1e9,
                 errors=tally.errors,
                 device_idle_s=blamed.total / 1e9 if blamed else 0.0,
             )

@@ -37,6 +37,17 @@ class Tally(msgspec.Struct):
                 ours.merge(theirs)
 
 
+_Tally = TypeVar("_Tally", bound=Tally)
+
+
+def merged(make: Callable[[], _Tally], tallies: Iterable[_Tally]) -> _Tally:
+    """The sum of tallies, which stay as they are; ``make``: a new one."""
+    whole = make()
+    for tally in tallies:
+        whole.merge(tally)
+    return whole
+
+
 def add_counts(
     mine: dict[_Key, _Number], theirs: Mapping[_Key, _Number], key: Callable[[_Key], _Key] = lambda key: key
 ) -> None:
@@ -53,6 +64,22 @@ def copied(held: Any) -> Any:
     if hasattr(held, "copy"):
         return held.copy()
     return type(held)(*map(copied, msgspec.structs.astuple(held))) if isinstance(held, msgspec.Struct) else held
+
+
+def twin(of: _T) -> _T:
+    """A copy of an object that is made without arguments: it can be added to without changing ``of``."""
+    made = type(of)()
+    for name, held in vars(of).items():
+        setattr(made, name, copied(held))
+    return made
+
+
+def grouped(items: Iterable[_T], key: Callable[[_T], _Key]) -> dict[_Key, list[_T]]:
+    """The items by their keys, in the order in which they come."""
+    found: dict[_Key, list[_T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def kept(mine: dict[_Key, _T], key: _Key, most: int, make: Callable[[], _T]) -> _T:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from xlaprof.analysis.statements import parsed
+from xlaprof.analysis.statements import called, names, parsed
 
 
 class Use(IntEnum):
@@ -69,7 +69,7 @@ def read_of(code: str, *, scalar: bool) -> Read:
     if tree is None:
         return Read(Use.OTHER)
     above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    words = frozenset(_names(tree))
+    words = frozenset(names(tree))
     reads = [Read(_use(node, above), name, True, words) for node, name in _written(tree, scalar=scalar)]
     if not reads and scalar:
         asked = ((_use(node, above), _asker(node, above)) for node in _asked(tree))
@@ -77,33 +77,22 @@ def read_of(code: str, *, scalar: bool) -> Read:
     return min(reversed(reads), key=lambda read: read.use, default=Read(Use.OTHER, words=words))
 
 
-def _called(node: ast.AST) -> str:
-    """The last part of the name of what is called; empty for all else."""
-    return next(_names(node.func), "") if isinstance(node, ast.Call) else ""
-
-
 def _owner(node: ast.Call) -> str:
     """``log`` of ``self.log.info()``."""
-    return next(_names(node.func.value), "") if isinstance(node.func, ast.Attribute) else ""
-
-
-def _names(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name | ast.Attribute):
-            yield node.id if isinstance(node, ast.Name) else node.attr
+    return next(names(node.func.value), "") if isinstance(node.func, ast.Attribute) else ""
 
 
 def _written(tree: ast.AST, *, scalar: bool) -> list[tuple[ast.Call, str]]:
     """Calls that read, outer ones first, and what they are called; of the sort that is asked for, if there are any."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    named = {node: f".{_called(node)}()" for node in calls if _called(node) in _METHODS}
-    named |= {node: '.to("cpu")' for node in calls if _called(node) == "to" and "cpu" in ast.unparse(node)}
-    named |= {node: ".numpy()" for node in calls if _owner(node) in ("np", "numpy") and "array" in _called(node)}
+    named = {node: f".{called(node)}()" for node in calls if called(node) in _METHODS}
+    named |= {node: '.to("cpu")' for node in calls if called(node) == "to" and "cpu" in ast.unparse(node)}
+    named |= {node: ".numpy()" for node in calls if _owner(node) in ("np", "numpy") and "array" in called(node)}
     if sort := [one for one in named.items() if (one[1] == ".item()") == scalar] or [*named.items()]:
         return sort
     free = [node for node in calls if isinstance(node.func, ast.Name) and any(map(_is_open, node.args))]
-    converted = [(node, f"{_called(node)}()") for node in free if _called(node) in _CONVERSIONS]
-    return converted or [(node, _FUNCTIONS[_called(node)]) for node in calls if _called(node) in _FUNCTIONS]
+    converted = [(node, f"{called(node)}()") for node in free if called(node) in _CONVERSIONS]
+    return converted or [(node, _FUNCTIONS[called(node)]) for node in calls if called(node) in _FUNCTIONS]
 
 
 def _asked(tree: ast.AST) -> Iterator[ast.AST]:
@@ -125,20 +114,20 @@ def _asked(tree: ast.AST) -> Iterator[ast.AST]:
                 asked = [node.slice] * (not any(isinstance(one, ast.Slice) for one in ast.walk(node.slice)))
             case ast.Slice():
                 asked = [node.lower, node.upper]
-            case ast.Call(func=ast.Name()) if f"{_called(node)}()" in PICKS and len(node.args) > 1:
+            case ast.Call(func=ast.Name()) if f"{called(node)}()" in PICKS and len(node.args) > 1:
                 asked = [*node.args]
-            case ast.Call() if _called(node) in ("round", *SIZED):
+            case ast.Call() if called(node) in ("round", *SIZED):
                 asked = [*node.args]
         yield from (one for one in asked if one is not None and _is_open(one))
 
 
 def _is_open(node: ast.AST) -> bool:
     """Whether an expression may hold a value of the device."""
-    if isinstance(node, ast.BoolOp) or _called(node) in ("len", "isinstance", "hasattr", "callable"):
+    if isinstance(node, ast.BoolOp) or called(node) in ("len", "isinstance", "hasattr", "callable"):
         return False
     if isinstance(node, ast.Compare) and all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
         return False
-    return any(_names(node))
+    return any(names(node))
 
 
 def _asker(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> str:
@@ -146,12 +135,12 @@ def _asker(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> str:
     node = above[node]
     while isinstance(node, ast.BoolOp | ast.UnaryOp):
         node = above[node]
-    return f"{_called(node)}()" if _called(node) else _NAMES.get(type(node), "a test")
+    return f"{called(node)}()" if called(node) else _NAMES.get(type(node), "a test")
 
 
 def _use(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> Use:
     """What takes the value of ``node``."""
-    use = Use.DECIDES if _called(node) == "bool" else Use.OTHER  # where nothing further up says more
+    use = Use.DECIDES if called(node) == "bool" else Use.OTHER  # where nothing further up says more
     while (parent := above.get(node)) is not None:
         match parent:
             case ast.While() if parent.test is node:
@@ -166,7 +155,7 @@ def _use(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> Use:
                 use = Use.DECIDES
             case ast.comprehension() if node in parent.ifs:
                 use = Use.DECIDES
-            case ast.AugAssign(target=ast.Subscript(slice=index)) if any(_names(index)):
+            case ast.AugAssign(target=ast.Subscript(slice=index)) if any(names(index)):
                 return Use.ADDS_AT
             case ast.AugAssign():
                 return Use.ADDS_UP
@@ -179,14 +168,14 @@ def _use(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> Use:
             case ast.Dict() | ast.DictComp() | ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str()))]):
                 use = min(use, Use.LOGS)
             case ast.Call() if parent.func is not node:
-                called, owner = _called(parent), _owner(parent)
-                if called == "sum":
+                name, owner = called(parent), _owner(parent)
+                if name == "sum":
                     return Use.ADDS_UP
-                if called in SIZED:
+                if name in SIZED:
                     return Use.SIZES
-                if (called in _LOGGED and owner not in _MATH) or owner in _LOGGERS:
+                if (name in _LOGGED and owner not in _MATH) or owner in _LOGGERS:
                     return Use.LOGS
-                if called not in _THROUGH and owner not in _MATH:
+                if name not in _THROUGH and owner not in _MATH:
                     return use
             case ast.Expr():
                 return Use.LOGS  # a value that nobody takes

@@ -94,7 +94,9 @@ class Activity:
 def activities(run: Fold) -> Iterator[Activity]:
     """The program's own activities in a settled run: no compiles, transfers, tracing."""
     names = run.names
-    spine = _spine(run)
+    # the functions on the stack when a barrier is reached
+    lines = (frame.acting for stack in run.sites for frame in names.frames(stack))
+    spine = frozenset((line.file, line.func) for line in lines)
     recorded = recording(run)
     by_line: dict[tuple[str, str, int], Activity] = {}
     of_cause: dict[Cause, Activity] = {}
@@ -137,7 +139,11 @@ def heaviest(names: Names, activity: Activity, share: float = MOST) -> Place:
 
 def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, share: float = MOST) -> Place:
     """The innermost line, from ``line`` inwards, that takes ``share`` of the ns spent at ``stacks``."""
-    lines = [(_inward(frames, line), ns) for stack, ns in stacks.items() if (frames := names.frames(stack))]
+    lines = []
+    for stack, ns in stacks.items():
+        frames = names.frames(stack)
+        outward = frames.index(line) if line in frames else len(frames) - 1
+        lines += [(frames[outward::-1], ns)] if frames else []
     whole = sum(ns for _, ns in lines)
     found = NOWHERE
     for depth in count():
@@ -151,18 +157,6 @@ def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, sh
         found = best
         lines = [(frames, ns) for frames, ns in lines if frames[depth] == best]
     return found
-
-
-def _inward(frames: tuple[Place, ...], line: Place) -> tuple[Place, ...]:
-    """The frames of a stack from the line of the loop inwards; all of them where that line is not among them."""
-    outward = frames.index(line) if line in frames else len(frames) - 1
-    return frames[outward::-1]
-
-
-def _spine(run: Fold) -> frozenset[_Function]:
-    """The functions on the stack when a barrier is reached."""
-    lines = (frame.acting for stack in run.sites for frame in run.names.frames(stack))
-    return frozenset((line.file, line.func) for line in lines)
 
 
 def recording(run: Fold) -> frozenset[Place]:

@@ -21,8 +21,11 @@ class Broken(msgspec.Struct):
     """
 
     places: list[Place]
-    tallies: list[BreakTally] = msgspec.field(default_factory=list)  # by stack and reason, in order of appearance
-    keys: list[tuple[int, str]] = msgspec.field(default_factory=list)  # their stacks and reasons
+    by: dict[tuple[int, str], BreakTally] = {}  # by stack and reason, in order of appearance
+
+    @property
+    def tallies(self) -> list[BreakTally]:
+        return list(self.by.values())
 
     @property
     def reasons(self) -> set[str]:
@@ -45,11 +48,10 @@ def broken(facts: Facts) -> dict[Line, Broken]:
     for (stack, reason), tally in facts.run.torch_compile.breaks.items():
         if tally.event.by_design or (tally.event.at and not captured(facts, tally.callers)):
             continue
-        place = facts.names.place(stack)
+        place = facts.place(stack)
         # without a line nothing says that two breaks are one statement's
         here = lines.setdefault((place.file, place.line or -len(lines)), Broken([place]))
-        here.tallies.append(tally)
-        here.keys.append((stack, reason))
+        here.by[stack, reason] = tally
     return lines
 
 
@@ -63,8 +65,7 @@ def causes(facts: Facts) -> list[Broken]:
             same = other.reasons == here.reasons and other.functions & here.functions
             if same and any(place.at in beside for place in other.places):
                 other.places += here.places
-                other.tallies += here.tallies
-                other.keys += here.keys
+                other.by |= here.by
                 break
         else:
             found.append(here)
@@ -74,8 +75,8 @@ def causes(facts: Facts) -> list[Broken]:
 def within(facts: Facts, here: Broken, other: Broken) -> bool:
     """Whether breaks lie in what the line of others calls behind those: in plain Python, on what was read there."""
     line = other.places[0].file, other.places[0].line
-    behind = {facts.names.place(part[2]) for one in here.tallies for part in one.cut | one.plain}
-    through = (facts.names.frames(stack)[1:] for stack, _ in here.keys)
+    behind = {facts.place(part[2]) for one in here.tallies for part in one.cut | one.plain}
+    through = (facts.names.frames(stack)[1:] for stack, _ in here.by)
     return bool(line[1]) and all(line in [place.at for place in places] for places in (behind, *through))
 
 
@@ -87,8 +88,8 @@ def captured(facts: Facts, callers: Iterable[int]) -> int:
 
 def function_name(facts: Facts, code: int, func: int) -> str:
     """The name of a function; with its line where another function of the run has that name. "": it is not known."""
-    name, place = facts.names.text(func), facts.names.place(code)
-    others = (facts.names.place(other) for other, text in facts.run.torch_compile.functions if text == func)
+    name, place = facts.text(func), facts.place(code)
+    others = (facts.place(other) for other, text in facts.run.torch_compile.functions if text == func)
     if place.line and any(other.at != place.at for other in others):
         return f"{name} ({short(place)})"
     return name

@@ -20,7 +20,7 @@ from xlaprof.analysis.fold.torch_compile import FunctionTally
 from xlaprof.analysis.model import Charge, CompiledFunctions, Finding, FunctionStat, Place
 from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import DEAR, LISTED, LOOKED_NS, MOST, NAMED, WORTH_SAYING
-from xlaprof.events import DynamoCompile, GraphBreak, Look
+from xlaprof.events import Look
 from xlaprof.text.quantities import duration, percent, plural
 
 UNACCOUNTED = "unaccounted"
@@ -31,48 +31,40 @@ _Key = tuple[int, int]  # of a function: stack of its definition, name
 def compiled_functions(facts: Facts, findings: tuple[Finding, ...]) -> CompiledFunctions:
     """The section on torch.compile of a settled run; ``findings``: all of the run."""
     functions = facts.run.torch_compile.functions
-    breaks: dict[_Key, int] = {}
-    for here in broken(facts).values():
-        for key in here.functions:
-            breaks[key] = breaks.get(key, 0) + 1
+    breaks = Counter(key for here in broken(facts).values() for key in here.functions)
     longest = nlargest(LISTED, functions.items(), key=lambda item: item[1].dur)
     total = sum(one.dur for one in functions.values())
     return CompiledFunctions(
         count=len(functions),
         graphs=sum(one.versions for one in functions.values()),
         total_s=total / 1e9,
-        functions=tuple(_stat(facts, key, tally, breaks.get(key, 0)) for key, tally in longest),
+        functions=tuple(_stat(facts, key, tally, breaks[key]) for key, tally in longest),
         charges=tuple(_charges(facts, findings, total)),
     )
 
 
 def _stat(facts: Facts, key: _Key, tally: FunctionTally, breaks: int) -> FunctionStat:
+    phases = Counter(tally.phases)
+    if phases:  # all of the function's compile time is told
+        phases[UNACCOUNTED] += max(0, tally.dur - phases.total())
     return FunctionStat(
-        name=facts.names.text(tally.name),
-        place=facts.names.place(key[0]),
-        backend=facts.names.text(tally.backend),
+        name=facts.text(tally.name),
+        place=facts.place(key[0]),
+        backend=facts.text(tally.backend),
         graphs=tally.versions,
         again=tally.again,
         breaks=breaks,
         compile_s=tally.dur / 1e9,
         plain=tuple(_plain(facts, tally)),
-        phases=tuple(_phases(tally)),
+        phases=tuple((name, ns / 1e9) for name, ns in phases.most_common() if ns),
     )
-
-
-def _phases(tally: FunctionTally) -> Iterator[tuple[str, float]]:
-    """All of the function's compile time: what no phase has is unaccounted."""
-    if tally.phases:
-        spent = dict(tally.phases)
-        spent[UNACCOUNTED] = spent.get(UNACCOUNTED, 0) + max(0, tally.dur - sum(spent.values()))
-        yield from sorted(((name, ns / 1e9) for name, ns in spent.items() if ns), key=lambda one: -one[1])
 
 
 def _plain(facts: Facts, tally: FunctionTally) -> Iterator[str]:
     if 0 in tally.plain:
         yield "all of it"
     else:
-        for line in sorted(facts.names.place(resumed).line for resumed in tally.plain):
+        for line in sorted(facts.place(resumed).line for resumed in tally.plain):
             yield f"what follows line {line}"
     if tally.limit is not None:
         yield f"since step {tally.limited} what fits no version" if tally.limited > 0 else "what fits no version"
@@ -84,34 +76,29 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterato
     failed = facts.run.torch_compile.failed
     again, _, necessary = sort_out(facts)
     charged = {
-        "break": sum(one.cost_s for one in findings if one.kind == "graph_break" and _of_dynamo(one)),
+        "break": sum(one.cost_s for one in findings if one.kind == "graph_break"),
         "recompile": sum(record.dur for group in again for record, _, _ in group) / 1e9,
         "necessary": sum(record.dur for record in necessary) / 1e9,
         "failed": sum(one.dur for one in failed) / 1e9,
         "unexplained": sum(one.unknown for one in functions) / 1e9,
     }
     charged = {"first": max(0.0, total / 1e9 - sum(charged.values())), **charged}
+    error = facts.run.end.error if facts.run.end is not None else ""
+    failures = [
+        f"{function_name(facts, one.code, one.func)}, called at {short(facts.place(one.stack))} "
+        f"({one.fail}{', which ended the program' * (one.fail == error)})"
+        for one in failed[:NAMED]
+    ]
     why = {
         "first": _first(facts, tuple(functions), total),
         "break": "for what graph breaks made useless or cut off: see the findings.",
         "recompile": "for compiling again: see the findings.",
         "necessary": f"for {plural(len(necessary), 'version')} for another use of the function (evaluation, an "
         "optimizer's second step), another object of the class or the other of two sizes under dynamic=False: normal.",
-        "failed": f"for {plural(len(failed), 'compilation')} that failed: {'; '.join(_failures(facts))}.",
+        "failed": f"for {plural(len(failed), 'compilation')} that failed: {'; '.join(failures)}.",
         "unexplained": "is unexplained: compiled again, but the recording does not say why (it began too late).",
     }
     yield from (Charge(what, seconds, why[what]) for what, seconds in charged.items() if seconds > 0)
-
-
-def _failures(facts: Facts) -> Iterator[str]:
-    for one in facts.run.torch_compile.failed[:NAMED]:
-        ended = facts.run.end is not None and facts.run.end.error == one.fail
-        what = f"{function_name(facts, one.code, one.func)}, called at {short(facts.names.place(one.stack))}"
-        yield f"{what} ({one.fail}{', which ended the program' * ended})"
-
-
-def _of_dynamo(finding: Finding) -> bool:
-    return getattr(finding.counted, "event", None) in (GraphBreak, DynamoCompile)
 
 
 def _first(facts: Facts, functions: tuple[FunctionTally, ...], total: int) -> str:
@@ -122,7 +109,7 @@ def _first(facts: Facts, functions: tuple[FunctionTally, ...], total: int) -> st
     if cached:
         of_all = f"Of the {duration(total / 1e9)} in all {duration(cached)}"
         return f"{text} {of_all} went into graphs that inductor had in its cache already."
-    if any(facts.names.text(one.backend) == "inductor" for one in functions):
+    if any(facts.text(one.backend) == "inductor" for one in functions):
         text += (
             " A second run on this machine takes most of it from inductor's cache, on another one after "
             "torch.compiler.save_cache_artifacts()."
@@ -176,13 +163,13 @@ def _spine(facts: Facts) -> set[tuple[str, str, int]]:
 
 
 def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], running: float) -> Finding:
-    took, states, stacks = looks.total(), Counter[str](), Counter[int]()
-    for (stack, state), ns in looks.items():
-        states[state] += ns
+    took, stacks = looks.total(), Counter[int]()
+    for (stack, _), ns in looks.items():
         stacks[stack] += ns
     place = innermost(facts.names, stacks, line)
     most = f", most of it at {cited(place)}" if place.at != line.at else ""
-    if states[_SAVES] >= MOST * took:
+    saves = sum(ns for (_, state), ns in looks.items() if state == _SAVES) >= MOST * took
+    if saves:
         advice = (
             "Save less often: keep a copy of what is the best so far in memory, and write it at the end of an epoch; "
             "or write it in a background thread."
@@ -195,7 +182,7 @@ def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], running
     return facts.finding(
         "idle_gap",
         place,
-        operation=_SAVES if states[_SAVES] >= MOST * took else "",
+        operation=_SAVES if saves else "",
         count=sum(facts.run.look_counts[key] for key in looks),
         counted=Matching(Look, ("stack", "state"), frozenset(looks), detail="state"),
         cost_s=took / 1e9,

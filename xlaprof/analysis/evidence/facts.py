@@ -31,6 +31,7 @@ class Facts:
     def __init__(self, run: Fold, steps: tuple[StepStats, ...], idle: IdleStat) -> None:
         self.run = run
         self.names = run.names
+        self.place, self.text = run.names.place, run.names.text
         self.words = run.words  # the framework's vocabulary
         self.steps = steps
         self.idle = idle

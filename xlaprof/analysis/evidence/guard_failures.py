@@ -13,7 +13,7 @@ eagerly where no version fits. Cost: the compile time of the versions, XLA's par
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence import guards as texts
@@ -71,7 +71,7 @@ def sort_out(facts: Facts) -> Sorted:
     again: dict[str, RecompileRecord] = {}  # by compile id: those that were not necessary
     earlier: dict[int, list[tuple[Blamed, list[Blamed]]]] = {}  # by function, with those that it belongs to
     for record in facts.run.torch_compile.recompiles:
-        guard, place = _to_blame(record), facts.names.place(record.event.resumed)
+        guard, place = _to_blame(record), facts.place(record.event.resumed)
         first, belongs = _followed(record, earlier.setdefault(record.event.code, [])) or (None, necessary)
         if first is not None:
             _, guard, place = first
@@ -85,8 +85,8 @@ def sort_out(facts: Facts) -> Sorted:
             again[record.event.compile] = cause = _caused_by(record, again)
             guard = _to_blame(cause)
             same = (record.event.code, guard.kind, guard.subject)
-            if facts.names.place(guard.stack).line:
-                known.setdefault(same, facts.names.place(guard.stack))
+            if facts.place(guard.stack).line:
+                known.setdefault(same, facts.place(guard.stack))
             place = _place(facts, cause, guard, known.get(same, NOWHERE))
             kind = f"{'shape' if guard.kind == 'stride' else guard.kind} {guard.dim}"  # another dimension, other advice
             # One size that changes recompiles all pieces of a function, and each piece has a name of its own for it.
@@ -101,42 +101,52 @@ def sort_out(facts: Facts) -> Sorted:
         belongs.append((record, guard, place))
         earlier[record.event.code].append((belongs[-1], belongs))
     found = []
-    joined = _of_one_container(_with_what_is_filled(_of_one_name(list(groups.values()))))
+    joined = list(groups.values())
+    for leads in (_has_bounds, _fills, _has_entries):
+        joined = _join(joined, leads)
     for recompiles in _limited_by_most(joined):
-        single = len(recompiles) == 1 and _makes_state(facts, *recompiles[0][:2])
-        if single or _are_two_sizes(recompiles) or _are_modes(facts, recompiles):
+        if _makes_state(facts, recompiles) or _are_two_sizes(recompiles) or _are_modes(facts, recompiles):
             necessary += recompiles
         else:
             found.append(recompiles)
     return Sorted(found, behind, [record for record, _, _ in necessary])
 
 
-def _of_one_name(groups: list[list[Blamed]]) -> list[list[Blamed]]:
-    """Join bounds of a number, which are guards of no other kind, with the changes of that number at their line."""
-    found = [group for group in groups if group[0][1].kind != "guard"]
-    for group in (one for one in groups if one[0][1].kind == "guard"):
-        _, guard, place = group[0]
-        same = (one for one in found if one[0][2] == place and one[0][1].subject == texts.named(guard))
-        if (known := next(same, None)) is not None:
-            known += group
-        else:
-            found.append(group)
-    return found
-
-
-def _of_one_container(groups: list[list[Blamed]]) -> list[list[Blamed]]:
-    """Join the length, or the keys, of what a function fills with what it puts there: the entries' numbers lead."""
+def _join(groups: list[list[Blamed]], leads: Callable[[list[Blamed], list[Blamed]], bool]) -> list[list[Blamed]]:
+    """The groups, each behind the first other that ``leads`` it, if one does: they are one cause."""
     found = list(groups)
     for group in groups:
-        kept = texts.filled(group[0][1])
-        inside = (
-            one
-            for one in found
-            if kept and one[0][1].subject.startswith(f"{kept}[") and one[0][0].event.code == group[0][0].event.code
-        )
-        if (entries := next(inside, None)) is not None and entries is not group:
-            found = [one for one in found if one is not group and one is not entries] + [[*entries, *group]]
+        there = any(one is group for one in found)
+        leading = next((one for one in found if there and one is not group and leads(one, group)), None)
+        if leading is not None:
+            found = [one for one in found if one is not group and one is not leading] + [[*leading, *group]]
     return found
+
+
+def _has_bounds(number: list[Blamed], bounds: list[Blamed]) -> bool:
+    """Whether bounds of a number, which are guards of no other kind, go with the changes of that number, at their
+    line."""
+    (_, guard, place), (_, bound, where) = number[0], bounds[0]
+    return guard.kind != "guard" == bound.kind and place == where and guard.subject == texts.named(bound)
+
+
+def _fills(filled: list[Blamed], sizes: list[Blamed]) -> bool:
+    """Whether a function fills something as it runs, an entry for each size: it makes the sizes constants, and has the
+    versions of before the latest entry compiled again."""
+    if sizes[0][1].kind != "shape" or not texts.filled(filled[0][1]) or not _specialized(sizes):
+        return False
+    versions = {record.event.compile for record, _, _ in sizes}
+    return _are_of_one(filled, sizes) and any(record.event.against in versions for record, _, _ in filled)
+
+
+def _has_entries(entries: list[Blamed], container: list[Blamed]) -> bool:
+    """Whether the length, or the keys, of what a function fills go with what it puts there: its entries lead."""
+    kept = texts.filled(container[0][1])
+    return bool(kept) and entries[0][1].subject.startswith(f"{kept}[") and _are_of_one(entries, container)
+
+
+def _are_of_one(one: list[Blamed], other: list[Blamed]) -> bool:
+    return one[0][0].event.code == other[0][0].event.code
 
 
 def _limited_by_most(groups: list[list[Blamed]]) -> list[list[Blamed]]:
@@ -152,7 +162,7 @@ def _limited_by_most(groups: list[list[Blamed]]) -> list[list[Blamed]]:
 
 def is_a_librarys(facts: Facts, code: int) -> bool:
     """Whether a function is defined in an installed package."""
-    return "/site-packages/" in facts.names.place(code).file.replace("\\", "/")
+    return "/site-packages/" in facts.place(code).file.replace("\\", "/")
 
 
 def _apart_for(facts: Facts, record: RecompileRecord, lines: dict[Line, Broken]) -> Line | None:
@@ -168,29 +178,13 @@ def _apart_for(facts: Facts, record: RecompileRecord, lines: dict[Line, Broken])
 def _within_plain(facts: Facts, record: RecompileRecord, lines: dict[Line, Broken]) -> Line | None:
     """The line of the break for which nothing of a function is compiled whose call, at a line, reaches this one: whole,
     it holds it."""
-    call = facts.names.place(record.event.stack).at
+    call = facts.place(record.event.stack).at
     for line, one in lines.items():
         plain = {part[0] for tally in one.tallies for part in tally.plain}
-        called = any(facts.names.place(caller).at == call for caller in one.callers)
+        called = any(facts.place(caller).at == call for caller in one.callers)
         if plain and record.event.code not in plain and called:
             return line
     return None
-
-
-def _with_what_is_filled(groups: list[list[Blamed]]) -> list[list[Blamed]]:
-    """Join what a function fills as it runs, an entry for each size, with the sizes: it makes them constants, and has
-    the versions of before the latest entry compiled again. The group that fills leads."""
-    found = list(groups)
-    for sizes in groups:
-        if sizes[0][1].kind != "shape" or not _specialized(sizes):
-            continue
-        versions = {record.event.compile for record, _, _ in sizes}
-        for group in [
-            one for one in found if texts.filled(one[0][1]) and one[0][0].event.code == sizes[0][0].event.code
-        ]:
-            if sizes in found and versions & {record.event.against for record, _, _ in group}:
-                found = [one for one in found if one is not sizes and one is not group] + [[*group, *sizes]]
-    return found
 
 
 def _followed(
@@ -214,20 +208,19 @@ def _followed(
 
 
 def _is_of_another(record: RecompileRecord) -> bool:
-    """Whether it is the first version for another object, or another use, and would have been made in any case."""
+    """Whether it is the first version for another object, or another use, and would have been made in any case.
+
+    Another use is a line that calls in another mode, with other objects, or with a size that torch.compile compiles
+    apart, for the first time.
+    """
     guards = record.event.guards
     if _to_blame(record).kind == "reset" or (guards and all(map(texts.maker, guards))):
         return False
-    return record.another or _is_another_use(record)
+    return record.another or (record.apart and any(one.kind in _OF_THE_CALL or _is_apart(one) for one in guards))
 
 
-def _is_another_use(record: RecompileRecord) -> bool:
-    """Whether it is the first version for a line that calls in another mode, with other objects, or with a size that
-    torch.compile compiles apart."""
-    return record.apart and any(
-        guard.kind in _OF_THE_CALL or (guard.kind == "shape" and not _APART.isdisjoint(sizes_of_dim(guard)))
-        for guard in record.event.guards
-    )
+def _is_apart(guard: Guard) -> bool:
+    return guard.kind == "shape" and not _APART.isdisjoint(sizes_of_dim(guard))
 
 
 def _caused_by(record: RecompileRecord, again: dict[str, RecompileRecord]) -> RecompileRecord:
@@ -240,10 +233,11 @@ def _caused_by(record: RecompileRecord, again: dict[str, RecompileRecord]) -> Re
     return other
 
 
-def _makes_state(facts: Facts, record: RecompileRecord, guard: Guard) -> bool:
+def _makes_state(facts: Facts, recompiles: list[Blamed]) -> bool:
     """Whether this is an optimizer's second step: it had no state in the first, which is warm-up."""
-    file = facts.names.place(record.event.code).file.replace("\\", "/")
-    return "/torch/optim/" in file and "self.state" in guard.text
+    record, guard, _ = recompiles[0]
+    file = facts.place(record.event.code).file.replace("\\", "/")
+    return len(recompiles) == 1 and "/torch/optim/" in file and "self.state" in guard.text
 
 
 def _are_two_sizes(recompiles: list[Blamed]) -> bool:
@@ -295,20 +289,16 @@ def eager_ns(facts: Facts, *keys: tuple[int, int]) -> dict[int, int]:
 
     They ran eagerly then, but for what fits a version.
     """
-    places = [(facts.names.place(code), facts.names.text(func).rpartition(".")[2]) for code, func in keys]
+    places = [(facts.place(code), facts.text(func).rpartition(".")[2]) for code, func in keys]
     return {
         stack: ns
         for stack, ns in facts.run.looks_limited.items()
         if any(
             frame.file == place.file and frame.line >= place.line and frame.func.rpartition(".")[2] == name
-            for frame in map(_acting, facts.names.frames(stack))
+            for frame in (line.acting for line in facts.names.frames(stack))
             for place, name in places
         )
     }
-
-
-def _acting(place: Place) -> Place:
-    return place.acting
 
 
 def cost_s(recompiles: list[Blamed]) -> float:
@@ -321,7 +311,7 @@ def _compiled_again(facts: Facts, records: list[RecompileRecord]) -> str:
     counts = Counter((one.event.code, one.event.func, one.event.resumed) for one in records)
     parts = []
     for code, func, resumed in counts:
-        name, line = function_name(facts, code, func) or "the function", facts.names.place(resumed).line
+        name, line = function_name(facts, code, func) or "the function", facts.place(resumed).line
         parts.append(f"the part of {name} behind line {line}" if line and len(counts) > 1 else name)
     each = list(counts.values())
     if len(each) <= 1:
@@ -336,11 +326,11 @@ def _to_blame(record: RecompileRecord) -> Guard:
 
 
 def _place(facts: Facts, record: RecompileRecord, guard: Guard, made: Place) -> Place:
-    call = facts.names.place(record.event.stack)
+    call = facts.place(record.event.stack)
     if texts.maker(guard):
-        return facts.names.place(record.event.code)
+        return facts.place(record.event.code)
     if (texts.by_caller(guard) and call.line) or not made.line:
-        return call if call.line else facts.names.place(record.event.code)
+        return call if call.line else facts.place(record.event.code)
     return made
 
 
@@ -351,7 +341,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
     limit = limit_hit(recompiles)
     function = function_name(facts, first.event.code, first.event.func) or "the function"
     tally = facts.run.torch_compile.functions.get((first.event.code, first.event.func))
-    backend = facts.names.text(tally.backend) if tally is not None else ""
+    backend = facts.text(tally.backend) if tally is not None else ""
     compiled = [(record, one) for record, one, _ in recompiles if record.limit is None]
     moments = [Moment(record.event.t, record.dur, detail=_went(one)) for record, one in compiled]
     case = Case(
@@ -363,7 +353,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         _together(recompiles),
         sum(record.another for record, _ in compiled),
         texts.needed_for(place.acting.code, guard.subject),
-        texts.is_handed_over(facts.names.place(first.event.stack).acting.code, guard.subject),
+        texts.is_handed_over(facts.place(first.event.stack).acting.code, guard.subject),
         next((one.subject for one in guards if one.kind == "shape" != guard.kind), ""),
     )
     changes = {(one.subject, one.old, one.new) for _, one in compiled if one.kind == guard.kind}
@@ -385,7 +375,12 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         change=FromTo(texts.what(guard), guard.old, guard.new),
         evidence=[*evidence(recompiles), *([f"guard: {texts.code(guard)}"] if guard.text else [])],
         discriminator=f"torch.compile {guard.kind} {guard.subject}",
-        also=_also(facts, recompiles),
+        # the line that made the guard, the line of the call and that of the definition
+        also=[
+            facts.place(stack)
+            for record, one, _ in recompiles
+            for stack in (one.stack, record.event.stack, record.event.code)
+        ],
         values=values(sizes_of_dim(one) for one in guards if one.kind == guard.kind),
         remedy=texts.remedy(guard, case),
     )
@@ -432,18 +427,12 @@ def evidence(recompiles: list[Blamed]) -> Iterator[str]:
     return listed(found)
 
 
-def _also(facts: Facts, recompiles: list[Blamed]) -> Iterator[Place]:
-    """The line that made the guard, the line of the call and that of the definition."""
-    for record, guard, _ in recompiles:
-        yield from map(facts.names.place, (guard.stack, record.event.stack, record.event.code))
-
-
 def _limit_alone(facts: Facts, limit: DynamoLimit, step: int) -> Finding:
     """A limit was hit, but its recompilations are not in the recording, which began too late."""
-    function = facts.names.text(limit.func) or "the function called here"
+    function = facts.text(limit.func) or "the function called here"
     return facts.finding(
         "recompile",
-        facts.names.place(limit.stack),
+        facts.place(limit.stack),
         operation=LIMIT,
         count=1,
         counted=Known((Moment(limit.t),)),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from xlaprof.analysis.principles import HABIT
-from xlaprof.analysis.statements import parsed
+from xlaprof.analysis.statements import called, given, nodes
 from xlaprof.analysis.uses import SIZED
 from xlaprof.events import Guard
 
@@ -191,13 +191,13 @@ def _advise_value(guard: Guard, case: Case) -> str:
 
 def is_handed_over(code: str, name: str) -> bool:
     """Whether a call of the line passes ``name`` itself; also where the line is not known, or part of a statement."""
-    tree = parsed(code)
-    if tree is None:
-        return True
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    given = [ast.unparse(arg) for call in calls for arg in (*call.args, *(one.value for one in call.keywords))]
-    inside = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and ast.unparse(node) == name]
-    return not inside or name in given
+    return not _uses(code, name) or any(
+        ast.unparse(one) == name for call in nodes(code, ast.Call) for one in given(call)
+    )
+
+
+def _uses(code: str, name: str) -> list[ast.expr]:
+    return [node for node in nodes(code, ast.expr) if ast.unparse(node) == name]
 
 
 def takes_number(code: str, name: str) -> str:
@@ -207,20 +207,14 @@ def takes_number(code: str, name: str) -> str:
     module of the program's own would have a line of its own. Empty where the line does something else with it, as
     computing, for which a tensor would do.
     """
-    tree = parsed(code)
-    if tree is None:
-        return ""
-    uses = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and ast.unparse(node) == name]
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    uses, calls = _uses(code, name), nodes(code, ast.Call)
     owner = name.rpartition(".")[0]
     # of the module that the line is in, the path has more before it
-    called = {text for call in calls if owner == (text := ast.unparse(call.func)) or _ends_with(owner, text)}
-    if owner and not uses and called:
-        return called.pop()
-    given = [(call, arg) for call in calls for arg in (*call.args, *(one.value for one in call.keywords))]
-    found = {ast.unparse(call.func) for call, arg in given if any(arg is use for use in uses)}
-    passed = sum(any(arg is use for use in uses) for _, arg in given)
-    function = found.pop() if len(found) == 1 and passed == len(uses) else ""
+    modules = {text for call in calls if owner == (text := ast.unparse(call.func)) or _ends_with(owner, text)}
+    if owner and not uses and modules:
+        return modules.pop()
+    takers = [ast.unparse(call.func) for call in calls for one in given(call) if one in uses]
+    function = takers[0] if len(set(takers)) == 1 and len(takers) == len(uses) else ""
     root, _, method = function.rpartition(".")
     return method if root in _PYTORCH else ""
 
@@ -234,8 +228,7 @@ def _ends_with(path: str, called: str) -> bool:
 def needed_for(code: str, name: str) -> str:
     """What a line needs the number ``name`` for, under whatever path it has there, that a tensor cannot be: a key of
     ``_NEEDS``; "": nothing of these."""
-    tree = parsed(code)
-    for node in ast.walk(tree) if tree is not None else ():
+    for node in nodes(code, ast.AST):
         parts: list[tuple[str, ast.expr | None]] = []
         if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
             parts = [("condition", node.test)]
@@ -243,8 +236,8 @@ def needed_for(code: str, name: str) -> str:
             parts = [("loop", node.iter)]
         elif isinstance(node, ast.Slice):
             parts = [("size", node.lower), ("size", node.upper)]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in SIZED:
-            parts = [("size", one) for one in (*node.args, *(each.value for each in node.keywords))]
+        elif isinstance(node, ast.Call) and called(node) in SIZED:
+            parts = [("size", one) for one in given(node)]
         for need, part in parts:
             if part is not None and name.rpartition(".")[2] in re.findall(r"\w+", ast.unparse(part)):
                 return need

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import repeat
 from operator import eq
 from typing import NamedTuple
 
@@ -51,12 +52,16 @@ def innermost(names: Names, stack: int) -> Place:
     return next(iter(names.loops(stack)), NOWHERE)
 
 
+def _is_over_layers(loop: Place) -> bool:
+    return loop.acting.func.rpartition(".")[2].startswith(_LAYERS)
+
+
 def beside(names: Names, stack: int, barrier: int) -> Place:
     """The program's line, in a loop that the barrier lies not in, from which ``stack`` is reached; NOWHERE: in none.
 
     A loop over layers is a part of the step.
     """
-    loops = {head(loop) for loop in names.loops(stack) if not loop.acting.func.rpartition(".")[2].startswith(_LAYERS)}
+    loops = {head(loop) for loop in names.loops(stack) if not _is_over_layers(loop)}
     others, line = loops - heads(names, barrier), NOWHERE
     for frame in names.frames(stack) if others else ():
         line = line if frame.library else frame
@@ -202,7 +207,7 @@ def unbarred(facts: Facts) -> Unbarred | None:
         if site.loop_trains or (site.loop_shared and site.loops >= (_TURNS if site.loop_learns else MANY))
     }
     found = _heaviest(facts, inside, MANY) or _now_and_then(facts, inside)
-    if found is None or not found.loop.line or found.loop.acting.func.rpartition(".")[2].startswith(_LAYERS):
+    if found is None or not found.loop.line or _is_over_layers(found.loop):
         return None
     site = run.sites[found.stack]
     if not site.loop_trains and found.turns < _TURNS and (site.loop_learns or not _is_dear(facts, found)):
@@ -212,9 +217,8 @@ def unbarred(facts: Facts) -> Unbarred | None:
 
 def _now_and_then(facts: Facts, sites: dict[int, Site]) -> Unbarred | None:
     """The loop of training steps whose barrier comes once in several of them, where compiling them together is dear."""
-    for stack, site in sites.items():
-        if not site.loop_trains or stack not in facts.barriers:
-            continue
+    barriers = ((stack, site) for stack, site in sites.items() if site.loop_trains and stack in facts.barriers)
+    for stack, site in barriers:
         around = heads(facts.names, stack)
         for loop, turns in facts.names.turns(site.loop, site.turns):
             found = Unbarred(stack, loop, turns, "turns")
@@ -251,14 +255,11 @@ def _loops(facts: Facts, site: Site, cut: int, least: int) -> list[tuple[Place, 
     Layers with weights of their own are none.
     """
     around = heads(facts.names, cut)
-    if site.turns:
-        known = facts.names.turns(site.loop, site.turns)
-    else:
-        known = tuple((loop, site.loops) for loop in facts.names.loops(site.loop))
+    known = facts.names.turns(site.loop, site.turns or repeat(site.loops))
     return [
         (loop, turns)
         for loop, turns in known
         if head(loop) not in around
         and (turns >= least or (site.loop_trains and turns))
-        and (site.loop_shared or not loop.acting.func.rpartition(".")[2].startswith(_LAYERS))
+        and (site.loop_shared or not _is_over_layers(loop))
     ]

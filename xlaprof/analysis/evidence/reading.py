@@ -14,7 +14,7 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
 from xlaprof.analysis.principles import MANY
-from xlaprof.analysis.statements import parsed
+from xlaprof.analysis.statements import nodes
 from xlaprof.analysis.uses import PICKS, Read, Use, read_of
 from xlaprof.vocabulary import STANDARD, Vocabulary, fill
 
@@ -288,8 +288,7 @@ def _way(op: str, via: str, name: str, read: Read) -> _Way:
 
 def _called_there(code: str) -> str:
     """What a line calls that has one call and does not read by itself: "scheduler.step"; or that it calls something."""
-    tree = parsed(code)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
+    calls = nodes(code, ast.Call)
     return ast.unparse(calls[0].func) if len(calls) == 1 else _CALLED * bool(calls)
 
 

@@ -65,14 +65,13 @@ class Reads:
     def add(self, facts: Facts, key: tuple[int, int], tally: ReadTally) -> None:
         """Add the reads of one operator with one stack."""
         stack, op = key
-        name = facts.names.text(op)
-        rhythm = self.tally.rhythm
-        self.tally.rhythm = Rhythm()
+        name = facts.text(op)
+        rhythm, self.tally.rhythm = self.tally.rhythm, Rhythm()
         self.tally.merge(tally)
         self.tally.rhythm = rhythm
         rhythm.join(tally.rhythm)
         self._ops[name] = self._ops.get(name, 0) + tally.count
-        self.via = self.via or facts.names.text(facts.run.vias.get(key, 0))
+        self.via = self.via or facts.text(facts.run.vias.get(key, 0))
         if stack not in self.stacks:
             self.stacks.append(stack)
             if name == SCALAR or is_sized(name):  # other values need not be computed again
@@ -86,9 +85,8 @@ class Reads:
     def find_barrier(self, facts: Facts) -> None:
         """Find the barrier whose graph these reads compute in part beforehand."""
         cut = [one for one in facts.run.compiles if one.stack in self.stacks]
-        if not self.alone or (cut and not any(one.again for one in cut)):
-            return
-        self.barrier = _barrier_after(facts, self.stacks)
+        if self.alone and (not cut or any(one.again for one in cut)):
+            self.barrier = _barrier_after(facts, self.stacks)
 
     def add_graphs(self, facts: Facts, others: Container[int]) -> None:
         """Add the graphs that the reads need for that; ``others``: begins of compiles that have another cause.
@@ -96,12 +94,8 @@ class Reads:
         In a loop without a barrier each read ends a graph, and the next one computes anew what it needs of that: only
         the first graph of the loop would be there without the reads.
         """
-        grown = facts.once(growing)
-        records = [
-            one
-            for one in facts.run.compiles
-            if one.stack in self.stacks and one.t not in others and not (one.nth and one.stack in grown)
-        ]
+        own = (one for one in facts.run.compiles if one.stack in self.stacks and one.t not in others)
+        records = [one for one in own if not (one.nth and one.stack in facts.once(growing))]
         if self.barrier:
             self.graphs = [one for one in records if one.again]
         elif self.alone and _has_own(facts, self.stacks[0]):
@@ -292,17 +286,14 @@ def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
     """The reads of a run, one entry for each line: of sizes that values decide, or of all else."""
     found: dict[tuple[str, int, str], Reads] = {}
     for key, tally in facts.run.reads.items():
-        if tally.count <= 0 or is_sized(facts.names.text(key[1])) is not sized:
+        if tally.count <= 0 or is_sized(facts.text(key[1])) is not sized:
             continue
-        place = facts.names.place(key[0])
+        place = facts.place(key[0])
         # numbers and tensors of one line go together; reads without a known line do not
-        line = (place.file, place.line, short(place) if place.line else str(key))
-        if line not in found:
-            found[line] = Reads(place)
-        found[line].add(facts, key, tally)
-    if not sized:
-        for reads in found.values():
-            reads.find_barrier(facts)
+        line = (*place.at, short(place) if place.line else str(key))
+        found.setdefault(line, Reads(place)).add(facts, key, tally)
+    for reads in found.values() if not sized else ():
+        reads.find_barrier(facts)
     return list(found.values())
 
 

@@ -15,6 +15,7 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import unbarred
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.principles import NOTICED
+from xlaprof.analysis.sums import grouped
 from xlaprof.text.quantities import duration
 
 #: Findings weighed against each other. Each takes two replays; further ones are ranked by their own gain, which is
@@ -78,31 +79,30 @@ def _joined(
 
     ``end``: the change; None: no other finding ends with it. The one for which ``leads`` is largest is the cause.
     """
-    together: dict[Hashable, list[Finding]] = {}
-    for one in found:
-        change = end(one)
-        together.setdefault(id(one) if change is None else change, []).append(one)
     joined = []
-    for several in together.values():
+    for several in grouped(found, lambda one: id(one) if (change := end(one)) is None else change).values():
         leading = max(several, key=leads)  # type: ignore[arg-type]
-        parts = [one for one in several if one is not leading and _goes_with(leading, one)]
+        others = [one for one in several if one is not leading]
+        # the same once more; or one of the two is the read of a value and the other what that makes
+        parts = [one for one in others if one.kind in (leading.kind, *_READ) or leading.kind in _READ]
         joined.append(facts.joined(leading, parts) if parts else leading)
-        joined += [one for one in several if one is not leading and one not in parts]
+        joined += [one for one in others if one not in parts]
     return joined
-
-
-def _goes_with(leading: Finding, one: Finding) -> bool:
-    """Whether it is the same once more, or one of the two is the read of a value and the other what that makes."""
-    return one.kind == leading.kind or one.kind in _READ or leading.kind in _READ
 
 
 def _reads(facts: Facts, found: list[Finding]) -> list[Finding]:
     """A read is a part of what makes it dear: of the recompile that its value makes at the same line, or of the missing
     barrier whose graph, of all turns of a loop, it waits for."""
-    made = {_line(one): one.id for one in reversed(found) if _is_made_by_a_value(facts, one)}
+    # where a value becomes a part of the graph, and does not only decide on it
+    of_value = (one for one in reversed(found) if one.change is not None and one.change.what in _OF_VALUES)
+    made = {_line(one): one.id for one in of_value if one.kind == "recompile" and one.id not in facts.ended_by}
+    loop = facts.once(unbarred)
+    turns = facts.run.sites[loop.stack].executed if loop is not None and loop.loop.line else -1
 
     def end(one: Finding) -> Hashable | None:
-        if one.kind == "missing_barrier" or (one.kind in _READ and _waits_for_all_turns(facts, one)):
+        # once for each graph of the loop, at most: that is what it waits for
+        waits = one.kind in _READ and isinstance(one.counted, ReadEvents) and one.count <= turns
+        if one.kind == "missing_barrier" or waits:
             return "turns"
         return _line(one) if _line(one) in made and (one.kind in _READ or one.id == made[_line(one)]) else None
 
@@ -134,20 +134,6 @@ def _side_by_side(facts: Facts, found: list[Finding]) -> list[Finding]:
 
 def _line(one: Finding) -> Hashable:
     return one.place.file, one.place.line, one.place.library
-
-
-def _is_made_by_a_value(facts: Facts, one: Finding) -> bool:
-    """Whether a value becomes a part of the graph there, and does not only decide on it."""
-    of_value = one.kind == "recompile" and one.change is not None and one.change.what in _OF_VALUES
-    return of_value and one.id not in facts.ended_by
-
-
-def _waits_for_all_turns(facts: Facts, read: Finding) -> bool:
-    """Whether it comes once for each graph of the loop that lacks a barrier, at most: that is what it waits for."""
-    loop = facts.once(unbarred)
-    if loop is None or not loop.loop.line or not isinstance(read.counted, ReadEvents):
-        return False
-    return read.count <= facts.run.sites[loop.stack].executed
 
 
 def _within_cost(finding: Finding) -> Finding:

@@ -31,9 +31,9 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each place at which so large a graph was compiled."""
     seen: set[int] = set()
     for record in sorted(facts.run.compiles, key=lambda record: -record.dur):
-        if record.dur < _LONG_NS or record.ops < _LARGE or record.loops >= _UNROLLED or record.nth:
+        if record.dur < _LONG_NS or record.ops < _LARGE or record.loops >= _UNROLLED:
             continue
-        if record.cached or record.stack in seen:
+        if record.nth or record.cached or record.stack in seen:
             continue
         usual = _usual(facts.run.compiles, record)
         if record.dur < _VERY_LONG_NS and not (usual and record.dur >= _SLOWER * usual * record.ops):
@@ -55,7 +55,7 @@ def _finding(facts: Facts, record: CompileRecord, usual: float) -> Finding:
     compared = f", {record.dur / record.ops / usual:.1f} times that of the run's smaller graphs" if usual else ""
     return facts.finding(
         "compile_cost",
-        facts.names.place(record.stack),
+        facts.place(record.stack),
         count=1,
         counted=compiles([record]),
         cost_s=cost,

@@ -13,6 +13,7 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.jit import WaitTally
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.principles import MANY, NOTICED
+from xlaprof.analysis.sums import grouped, merged
 from xlaprof.analysis.timeline.rhythm import in_all
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import DeviceWait
@@ -21,13 +22,11 @@ from xlaprof.text.quantities import duration, times
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line."""
-    lines: dict[tuple[str, int], list[int]] = {}
-    for stack, tally in facts.run.jit.waits.items():
-        if tally.rhythm.steps >= MANY and in_all(tally.rhythm.steps, facts.full_steps or facts.outer_steps):
-            place = facts.names.place(stack)
-            if place.line:  # else there is nothing to change
-                lines.setdefault(place.at, []).append(stack)
-    for stacks in lines.values():
+    steps = facts.full_steps or facts.outer_steps
+    waits = {stack: one.rhythm.steps for stack, one in facts.run.jit.waits.items()}
+    steady = (stack for stack, often in waits.items() if often >= MANY and in_all(often, steps))
+    known = (stack for stack in steady if facts.place(stack).line)  # else there is nothing to change
+    for stacks in grouped(known, lambda stack: facts.place(stack).at).values():
         cut = replay.reads(stacks)
         gain = facts.what_if.gain_s(cut)
         if gain >= NOTICED * facts.wall_s:
@@ -35,12 +34,10 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _finding(facts: Facts, stacks: list[int], cut: replay.Cut, gain: float) -> Finding:
-    whole = WaitTally()
-    for stack in stacks:
-        whole.merge(facts.run.jit.waits[stack])
+    whole = merged(WaitTally, (facts.run.jit.waits[stack] for stack in stacks))
     return facts.finding(
         "device_wait",
-        facts.names.place(stacks[0]),
+        facts.place(stacks[0]),
         count=whole.count,
         counted=Matching(DeviceWait, ("stack",), frozenset((stack,) for stack in stacks)),
         cost_s=gain,

@@ -45,7 +45,7 @@ def _share(facts: Facts, event: Undonated) -> float:
 
 
 def _finding(facts: Facts, event: Undonated, share: float) -> Finding:
-    function, names = facts.names.text(event.func) or "the function", list(event.arguments)
+    function, names = facts.text(event.func) or "the function", list(event.arguments)
     many = len(names) > NAMED
     listed = ", ".join(names[:NAMED]) + f" and {len(names) - NAMED} more" * many
     alone = len(names) == 1
@@ -54,7 +54,7 @@ def _finding(facts: Facts, event: Undonated, share: float) -> Finding:
     all_of_it = ' of all arguments: put what you need later into a first one, donate="all-except-first"'
     return facts.finding(
         "donation",
-        replace(facts.names.place(event.stack), library=()),  # whoever wraps ``jax.jit``, the call is the program's
+        replace(facts.place(event.stack), library=()),  # whoever wraps ``jax.jit``, the call is the program's
         operation="jax.jit",
         count=event.calls,
         counted=Known((Moment(event.t, 0, event.calls, size_text(event.bytes)),)),

@@ -65,7 +65,7 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
             continue
         yield facts.finding(
             "excess_barriers",
-            facts.names.place(barrier),
+            facts.place(barrier),
             count=count,
             counted=Matching(Execute, ("stack", "program"), between),
             cost_s=cost,
@@ -87,7 +87,7 @@ def _updating(facts: Facts, record: CompileRecord) -> tuple[Place, int] | None:
     change = record.change
     if change is None or change.what != "operation":
         return None
-    came, gone = facts.names.place(change.stack), facts.names.place(change.expected)
+    came, gone = facts.place(change.stack), facts.place(change.expected)
     if came == gone or (change.against and change.role not in _OPTIMIZER and ".step(" in came.code):
         return None
     if ".step(" in came.code and change.removed <= change.added:
@@ -112,15 +112,13 @@ def _alike(records: list[CompileRecord], program: int) -> set[int]:
 def _in_forward(facts: Facts) -> Iterator[Finding]:
     """A barrier in a module's forward, in a hook that modules call or in a loop over tensors: it cuts every step."""
     names = facts.names
-    inside = {}
-    steps = 0
-    for stack, site in facts.barriers.items():
-        if site.executed < HABIT:
-            continue
-        if ".forward" in f".{names.place(stack).func}" or visits_per_pass(facts, stack) >= _PER_STEP:
-            inside[stack] = site
-        else:
-            steps = max(steps, site.executed)
+    sites = {stack: site for stack, site in facts.barriers.items() if site.executed >= HABIT}
+    inside = {
+        stack: site
+        for stack, site in sites.items()
+        if ".forward" in f".{names.place(stack).func}" or visits_per_pass(facts, stack) >= _PER_STEP
+    }
+    steps = max((site.executed for stack, site in sites.items() if stack not in inside), default=0)
     for stack, site in inside.items():
         if site.executed < _PER_STEP * steps or site.ops > SMALL * site.executed:
             continue
@@ -160,7 +158,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
 
 def _bare(facts: Facts, stack: int) -> Iterator[Place]:
     """Loops around other uses of a barrier's line, as an evaluation's, that have no other barrier."""
-    names, line, around = facts.names, facts.names.place(stack), heads(facts.names, stack)
+    names, line, around = facts.names, facts.place(stack), heads(facts.names, stack)
     others = {one for one in facts.run.sites if names.place(one).at == line.at}
     barred = {head(innermost(names, one)) for one in facts.barriers if one not in others}
     for one in others - {stack}:
@@ -210,13 +208,10 @@ def _where(facts: Facts, stack: int, place: Place) -> str:
 def _scattered(facts: Facts) -> Iterator[Finding]:
     """Several barriers in a step, of several lines or of one that is called again. The place is the one that cuts off
     least."""
-    steps = facts.step_count
-    if steps < HABIT:
+    steps, sites = facts.step_count, in_each_step(facts)
+    if steps < HABIT or len(sites) < HABIT:
         return
-    sites = in_each_step(facts)
-    if len(sites) < HABIT:
-        return
-    lines = sorted({facts.names.place(stack).line for stack in sites})
+    lines = sorted({facts.place(stack).line for stack in sites})
     visits = sum(site.executed for site in sites.values())
     ops = sum(site.ops for site in sites.values())
     smallest = min(sites, key=lambda stack: sites[stack].ops / sites[stack].executed)
@@ -224,10 +219,11 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
     excess = [stack for stack, site in sites.items() if site is not largest]
     cost = sum(host_s(sites[stack]) for stack in excess)
     goes = [_cut(sites[stack], stack, host_s(sites[stack])) for stack in excess]
-    if ops > SMALL * visits and (len(lines) < HABIT or cost < FELT * facts.working_s):
-        return
-    if ops > SMALL * visits and facts.what_if.gain_s(replay.together(goes)) < WORTH_SAYING * cost:
-        return  # the device had work meanwhile
+    if ops > SMALL * visits:
+        if len(lines) < HABIT or cost < FELT * facts.working_s:
+            return
+        if facts.what_if.gain_s(replay.together(goes)) < WORTH_SAYING * cost:
+            return  # the device had work meanwhile
     if not barriers.without(facts.run, excess).pays(cost):
         return
     alone, apart = _apart(facts, {(stack, program) for stack in excess for program in facts.ran_at.get(stack, ())})
@@ -236,7 +232,7 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
     where = f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"
     yield facts.finding(
         "excess_barriers",
-        facts.names.place(smallest),
+        facts.place(smallest),
         count=count,
         counted=_ran(excess),
         cost_s=cost + alone,

@@ -23,6 +23,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord, FallbackTally
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import named
 from xlaprof.analysis.principles import FELT
+from xlaprof.analysis.sums import grouped, merged
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import Fallback
 from xlaprof.text.quantities import duration, plural, size_text, times
@@ -78,15 +79,13 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _on_the_cpu(facts: Facts) -> Iterator[Finding]:
-    groups: dict[tuple[str, int, str, str], tuple[Place, FallbackTally, list[Key]]] = {}
-    for (stack, op), one in facts.run.fallbacks.items():
-        place = facts.names.place(stack)
-        name = facts.names.text(op)
-        line = (place.file, place.line, name, "" if place.line else str(stack))
-        _, tally, keys = groups.setdefault(line, (place, FallbackTally(), []))
-        tally.merge(one)
-        keys.append((stack, op))
-    for (_, _, name, _), (place, tally, keys) in groups.items():
+    def line(key: Key) -> tuple[object, ...]:
+        place = facts.place(key[0])
+        return place.at, facts.text(key[1]), 0 if place.line else key[0]
+
+    for keys in grouped(facts.run.fallbacks, line).values():
+        place, name = facts.place(keys[0][0]), facts.text(keys[0][1])
+        tally = merged(FallbackTally, map(facts.run.fallbacks.__getitem__, keys))
         if name == "aten::_local_scalar_dense":
             continue  # a read
         if tally.count < 2 and not tally.in_steps:
@@ -181,10 +180,10 @@ def _put_back(facts: Facts, lines: set[tuple[str, int]]) -> dict[Place, str]:
     """
     found: dict[Place, str] = {}
     for stack, op in facts.run.selections:
-        place = facts.names.place(stack)
+        place = facts.place(stack)
         if place.line and place.at not in lines:
             lines.add(place.at)
-            found[place] = facts.names.text(op)
+            found[place] = facts.text(op)
     return found
 
 

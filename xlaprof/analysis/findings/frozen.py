@@ -13,16 +13,14 @@ from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.frozen import FrozenRecord
 from xlaprof.analysis.model import Finding, Moment
+from xlaprof.analysis.sums import grouped
 from xlaprof.text.quantities import duration, times
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line and function."""
-    groups: dict[tuple[str, int, str, int], list[FrozenRecord]] = {}
-    for record in facts.run.frozen.records:
-        place = facts.names.place(record.event.stack)
-        groups.setdefault((place.file, place.line, record.event.by, record.event.func), []).append(record)
-    for group in groups.values():
+    records = facts.run.frozen.records
+    for group in grouped(records, lambda one: (facts.place(one.event.stack).at, one.event.by, one.event.func)).values():
         yield _finding(facts, group)
 
 
@@ -30,11 +28,11 @@ def _finding(facts: Facts, group: list[FrozenRecord]) -> Finding:
     event = group[0].event
     cost = sum(record.dur for record in group) / 1e9
     refused = sum(record.event.refused for record in group)
-    what = facts.names.text(event.func) or "a program"
+    what = facts.text(event.func) or "a program"
     done = f"took {duration(cost)}" if not refused else f"were refused {times(refused)}"
     return facts.finding(
         "frozen",
-        facts.names.place(event.stack),
+        facts.place(event.stack),
         operation=event.by,
         count=len(group),
         counted=Known(tuple(Moment(one.event.t, one.dur, detail=one.event.why) for one in group)),
@@ -46,13 +44,11 @@ def _finding(facts: Facts, group: list[FrozenRecord]) -> Finding:
         ),
         advice=(
             "Make this call during warm-up, with every shape, dtype and option that production has, or bring its "
-            "arguments to one that was compiled then: pad, convert, leave out. "
-        ).strip(),
+            "arguments to one that was compiled then: pad, convert, leave out."
+        ),
         evidence=listed([f"after {one.event.step} steps: {one.event.why}" for one in group]),
         discriminator=what,
     )
 
 
-KIND = Kind(
-    find, blamed_for=("max_recompiles", "max_compiles", "max_compile_time"), leads=lambda finding: finding.count > 0
-)
+KIND = Kind(find, blamed_for=("max_recompiles", "max_compiles", "max_compile_time"), leads=lambda finding: True)

@@ -36,6 +36,7 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.torch_compile import BehindTally, CallTally
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.principles import NAMED
+from xlaprof.analysis.sums import grouped, merged
 from xlaprof.events import DynamoCompile, GraphBreak
 from xlaprof.text.quantities import duration, plural, times
 from xlaprof.text.strings import enumerated
@@ -64,7 +65,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield facts.joined(finding, parts) if parts else finding
     for stack, call in facts.run.torch_compile.calls.items():
         if not call.ops and call.broken and stack not in explained:
-            yield _nothing(facts, facts.names.place(stack), call, stack)
+            yield _nothing(facts, facts.place(stack), call, stack)
 
 
 def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
@@ -79,9 +80,9 @@ def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
     return facts.finding(
         "graph_break",
         place,
-        operation=facts.names.text(first.op) if limit is None else LIMIT,
+        operation=facts.text(first.op) if limit is None else LIMIT,
         count=sum(one.count for one in here.tallies),
-        counted=Matching(GraphBreak, ("stack", "reason"), frozenset(here.keys), "reason"),
+        counted=Matching(GraphBreak, ("stack", "reason"), frozenset(here.by), "reason"),
         cost_s=(restarted + apart.count * apart.least) / 1e9 + cost_s(behind),
         cause=f"{'; '.join(cause)}.",
         advice=_advice(facts, place, first, " ".join(hints) or _OUTSIDE),
@@ -93,7 +94,7 @@ def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
 
 def _advice(facts: Facts, place: Place, event: GraphBreak, advice: str) -> str:
     """What to do: an option of the library that breaks, and what else the line needs."""
-    library = facts.names.place(event.at)
+    library = facts.place(event.at)
     if library.line:
         said = library_options.advise("graph_break", msgspec.structs.replace(place, library=(library,)), "", advice)
         return said.advice if said.is_option else advice
@@ -107,17 +108,17 @@ def _advice(facts: Facts, place: Place, event: GraphBreak, advice: str) -> str:
 
 def _handed_over(facts: Facts, here: Broken, behind: list[Blamed]) -> Iterator[str]:
     """What follows the break was compiled again for: a clause for each sort of value that it hands over."""
-    sorts: dict[str, list[Blamed]] = {}
-    for one in behind:
-        guard = one[1]
-        sort = "the size made" if guard.dim >= 0 else "" if guard.kind in ("freed", "object") else "the value read"
-        code = one[0].event.code
-        if not guard.handed and is_a_librarys(facts, code):
-            sort = "apart"
-        elif not guard.handed and any(part[0] != code for tally in here.tallies for part in tally.plain):
-            sort = "within"
-        sorts.setdefault(sort, []).append(one)
-    for sort, blamed in sorts.items():
+    plain = {part[0] for tally in here.tallies for part in tally.plain}
+
+    def sorted_as(one: Blamed) -> str:
+        record, guard, _ = one
+        if not guard.handed and is_a_librarys(facts, record.event.code):
+            return "apart"
+        if not guard.handed and plain - {record.event.code}:
+            return "within"
+        return "the size made" if guard.dim >= 0 else "" if guard.kind in ("freed", "object") else "the value read"
+
+    for sort, blamed in grouped(behind, sorted_as).items():
         guards = [guard for _, guard, _ in blamed]
         again = f"what follows was compiled again {times(len(blamed))}"
         seconds = duration(cost_s(blamed))
@@ -158,7 +159,7 @@ def _plain(facts: Facts, here: Broken) -> Iterator[str]:
         yield f"Nothing of {_names(facts, whole)} is compiled, all of it runs as plain Python"
     for code, func, resumed in sorted(parts):
         if (code, func) not in whole:
-            line = facts.names.place(resumed).line
+            line = facts.place(resumed).line
             begin = "nothing" if whole else "Nothing"
             yield f"{begin} after line {line} of {function_name(facts, code, func)} is compiled"
 
@@ -179,7 +180,7 @@ def _cut(facts: Facts, here: Broken) -> Iterator[str]:
     if cut:
         yield f"{_names(facts, cut)} {'was' if len(cut) == 1 else 'were'} cut in two {at}{pieces}"
     elif not plain:
-        function = facts.names.text(here.tallies[0].event.func)
+        function = facts.text(here.tallies[0].event.func)
         yield f"The compiled function{f' {function}' * bool(function)} was cut in two {at}"
 
 
@@ -190,19 +191,16 @@ def _names(facts: Facts, functions: set[tuple[int, int]]) -> str:
 
 def _apart(facts: Facts, here: Broken) -> BehindTally:
     """The graphs after the breaks."""
-    found, lines = BehindTally(), {place.at for place in here.places}
-    for stack, tally in facts.run.torch_compile.behind.items():
-        line = facts.names.place(stack)
-        if line.at in lines:
-            found.merge(tally)
-    return found
+    lines = {place.at for place in here.places}
+    behind = facts.run.torch_compile.behind
+    return merged(BehindTally, (tally for stack, tally in behind.items() if facts.place(stack).at in lines))
 
 
 def _evidence(facts: Facts, here: Broken, restarted: int, apart: BehindTally) -> Iterator[str]:
     for event in (one.event for one in here.tallies):
         if event.gb:
             yield f"PyTorch's number for it: {event.gb}{f' ({event.explanation})' * bool(event.explanation)}"
-        library = facts.names.place(event.at)
+        library = facts.place(event.at)
         if library.line:
             yield f"the break is in the library's {library.file}:{library.line}, which this line calls"
     if restarted:
@@ -214,7 +212,11 @@ def _evidence(facts: Facts, here: Broken, restarted: int, apart: BehindTally) ->
 
 def _nothing(facts: Facts, place: Place, call: CallTally, stack: int) -> Finding:
     function = "" if is_a_librarys(facts, call.first.code) else function_name(facts, call.first.code, call.first.func)
-    broken = [tally.event for tally in facts.run.torch_compile.breaks.values() if stack in tally.callers]
+    reasons = []
+    for event in (one.event for one in facts.run.torch_compile.breaks.values() if stack in one.callers):
+        library = facts.place(event.at)
+        where = f" ({library.file}:{library.line})" if library.line else ""
+        reasons.append(f"{event.reason}{where}{f', {event.gb}' * bool(event.gb)}")
     return facts.finding(
         "graph_break",
         place,
@@ -227,15 +229,9 @@ def _nothing(facts: Facts, place: Place, call: CallTally, stack: int) -> Finding
             f"{times(call.compiles)}: all of it runs as plain Python."
         ),
         advice="Compile the module inside instead (for DDP or FSDP the model before it is wrapped), or do without.",
-        evidence=listed(list(dict.fromkeys(_reason(facts, event) for event in broken))),
+        evidence=listed(list(dict.fromkeys(reasons))),
         discriminator="nothing captured",
     )
-
-
-def _reason(facts: Facts, event: GraphBreak) -> str:
-    library = facts.names.place(event.at)
-    where = f" ({library.file}:{library.line})" if library.line else ""
-    return f"{event.reason}{where}{f', {event.gb}' * bool(event.gb)}"
 
 
 def _few(values: Sequence[object]) -> str:

@@ -44,14 +44,14 @@ def _finding(facts: Facts, stacks: list[int]) -> Finding:
     bears = _others(facts)
     left = [(record, 1 - bears.get(record.t, 0.0)) for record in (*again, *results)]  # what no other cause bears
     grown, cost = (sum(one.dur * share for one, share in some) / 1e9 for some in (left[: len(again)], left))
-    end = facts.names.place(stack)
+    end = facts.place(stack)
     each = (after - before) / visits
     grew = (
         f"grew {times(visits)} in a row, from {before:,} to {plural(after, 'operation')} ({each:,.0f} more each time)"
     )
     if site.trigger == "read":
         place = _turning(facts, stack)
-        lines = list(dict.fromkeys(filter(None, (named(facts.names.place(one)) for one in stacks))))
+        lines = list(dict.fromkeys(filter(None, (named(facts.place(one)) for one in stacks))))
         reads = enumerated(lines, len(lines))
         line = f" at {reads}" if end.line else ""
         turn = f"turn of the loop at {named(place)}" if place.line else "step"
@@ -60,7 +60,7 @@ def _finding(facts: Facts, stacks: list[int]) -> Finding:
             f"{grew} and is compiled anew ({duration(grown)} in all)."
         )
         if results:
-            where = named(facts.names.place(results[0].stack))
+            where = named(facts.place(results[0].stack))
             cause += (
                 f" What is read of it in the end{f', at {where},' * bool(where)} took {duration(cost - grown)} more."
             )
@@ -91,7 +91,7 @@ def _finding(facts: Facts, stacks: list[int]) -> Finding:
         cause=cause,
         advice=advice,
         rhythm=Rhythm.of([record.step for record in again]).text(facts.outer_steps) if facts.step_count else "",
-        also=map(facts.names.place, stacks),
+        also=map(facts.place, stacks),
         remedy=remedy,
     )
 
@@ -99,7 +99,7 @@ def _finding(facts: Facts, stacks: list[int]) -> Finding:
 def _turning(facts: Facts, stack: int) -> Place:
     """The loop that a read is repeated by: what the head of a ``for`` reads is read once, before its turns; and of
     several loops it is the one that other reads grow by as well."""
-    names, line = facts.names, facts.names.place(stack).acting
+    names, line = facts.names, facts.place(stack).acting
     around = [one for one in names.loops(stack) if one.acting.at != line.at or not line.code.startswith("for ")]
     others = [heads(names, other) for other in facts.once(growing) if other != stack]
     shared = (one for one in around if any(head(one) in other for other in others))
@@ -108,7 +108,7 @@ def _turning(facts: Facts, stack: int) -> Place:
 
 def _own(facts: Facts, stack: int) -> str:
     """The sentence on a read of the program's own in a library's loop: no option of the library ends that."""
-    place = facts.names.place(stack)
+    place = facts.place(stack)
     if place.library or facts.run.sites[stack].trigger != "read":
         return ""
     return (
@@ -132,18 +132,17 @@ def _results(facts: Facts, stacks: list[int], before: int) -> list[CompileRecord
     run, since = facts.run, False
     programs = set()
     for cut, program in run.cuts:
-        if cut in run.sites and run.sites[cut].trigger == "read":
-            programs |= {program} if since and cut not in facts.once(growing) else set()
-            since = since or cut in stacks
-        else:
-            since = False
+        is_read = cut in run.sites and run.sites[cut].trigger == "read"
+        if since and is_read and cut not in facts.once(growing):
+            programs.add(program)
+        since = is_read and (since or cut in stacks)
     return [record for record in run.compiles if record.program in programs and record.ops > before]
 
 
 def _line_that_grows(facts: Facts, again: list[CompileRecord]) -> Place:
     """The line at which each graph has more operations than the one before; NOWHERE where lines differ."""
     more = [record.change for record in again if record.change is not None and record.change.added]
-    lines = Counter(facts.names.place(change.stack) for change in more if change.what == "operation")
+    lines = Counter(facts.place(change.stack) for change in more if change.what == "operation")
     line, count = lines.most_common(1)[0] if lines else (NOWHERE, 0)
     return line if count >= GROWTHS and count >= NEARLY_ALL * len(again) else NOWHERE
 

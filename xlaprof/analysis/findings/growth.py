@@ -55,7 +55,7 @@ def _alive(facts: Facts) -> Finding | None:
     heavier = size is not None and size.last >= _LARGER * size.first and size.last - size.first >= _BYTES
     several = came >= _EACH_STEP * passed
     more = several and tensors is not None and tensors.last >= _MORE * tensors.first and bytes_more >= _NUMBER * came
-    held = [(facts.names.place(stack), count) for stack, count in facts.run.held]
+    held = [(facts.place(stack), count) for stack, count in facts.run.held]
     made = held[0][0] if held else NOWHERE
     kept = facts.run.kept
     history = kept.history if kept is not None else len({line for line, _ in held}) >= NAMED
@@ -63,7 +63,7 @@ def _alive(facts: Facts) -> Finding | None:
     early = several and (history or heavier or (kept is None and made.line > 0))
     if passed < (_STEPS_OF_MANY if early else _STEPS) or not (heavier or more):
         return None
-    puts = [facts.names.place(stack) for stack in kept.puts] if kept is not None else []
+    puts = [facts.place(stack) for stack in kept.puts] if kept is not None else []
     place = made if made in puts or not puts else puts[0]
     many = plural(first.tensors, "tensor")
     numbers = f"from {many} ({size_text(first.bytes)}) to {last.tensors:,} ({size_text(last.bytes)})"
@@ -123,13 +123,15 @@ def _slower(facts: Facts, alive: Finding | None) -> Iterator[Finding]:
         if slower is None or slower.last < _SLOWER * slower.first:
             continue
         cost = max(0.0, tally.rest.total - slower.first * tally.rest.count) / 1e9
-        place = alive.place if alive is not None else _end_of_step(facts)
-        called = f"Steps '{facts.names.text(name)}'" if name else "Steps"
+        # else the barrier reached most often: the step that is slower ends there
+        ends = max(facts.run.sites, key=lambda stack: facts.run.sites[stack].executed, default=0)
+        place = alive.place if alive is not None else facts.place(ends)
+        called = f"Steps '{facts.text(name)}'" if name else "Steps"
         because = "; so does what is alive on the device" if alive is not None else ""
         yield facts.finding(
             "growth",
             place,
-            operation=facts.names.text(name),
+            operation=facts.text(name),
             count=series.seen,
             counted=Steps(name),
             cost_s=cost,
@@ -145,13 +147,6 @@ def _slower(facts: Facts, alive: Finding | None) -> Iterator[Finding]:
             rhythm="every step",
             discriminator="time",
         )
-
-
-def _end_of_step(facts: Facts) -> Place:
-    """The barrier reached most often: the step that is slower ends there."""
-    sites = facts.run.sites
-    stack = max(sites, key=lambda stack: sites[stack].executed, default=0)
-    return facts.names.place(stack)
 
 
 class Rises(msgspec.Struct, frozen=True):

@@ -34,6 +34,7 @@ from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import cited, culprit, short, span
 from xlaprof.analysis.principles import FELT, GLANCE_NS, HABIT, LARGE, LOOKED_NS, MOST, NEARLY_ALL, PART, WORTH_SAYING
 from xlaprof.analysis.recompiles.eager import bodies
+from xlaprof.analysis.sums import merged
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.host import Segment
 from xlaprof.analysis.timeline.idle import Cause, IdleBlame, Seen
@@ -85,9 +86,7 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
 def _is_eager(facts: Facts, activity: Activity) -> bool:
     """Whether it is what lies between operations outside of jitted functions: a part of running them so."""
     lines = frozenset[tuple[str, int]]().union(*(one.lines for one in facts.once(bodies).values()))
-    return (
-        sum(ns for stack, ns in activity.lines.items() if facts.names.place(stack).at in lines) > MOST * activity.total
-    )
+    return sum(ns for stack, ns in activity.lines.items() if facts.place(stack).at in lines) > MOST * activity.total
 
 
 def _has_line_between(facts: Facts, hole: tuple[int, int]) -> bool:
@@ -106,7 +105,7 @@ def _inside_statements(facts: Facts, activity: Activity) -> int:
     That is the recording of operations, however slow, which nothing moves out of the loop.
     """
     recorded = recording(facts.run)
-    if activity.kind != host.OTHER or any(facts.names.place(stack) not in recorded for stack in activity.lines):
+    if activity.kind != host.OTHER or any(facts.place(stack) not in recorded for stack in activity.lines):
         return 0
     return sum(ns for hole, ns in activity.holes().items() if not _has_line_between(facts, hole))
 
@@ -120,7 +119,7 @@ def _recorded_instead(facts: Facts, activity: Activity, total: float) -> bool:
     if activity.kind != host.SCOPE:
         return False
     recorded = recording(facts.run)
-    seen = sum(ns for stack, ns in activity.lines.items() if facts.names.place(stack) not in recorded)
+    seen = sum(ns for stack, ns in activity.lines.items() if facts.place(stack) not in recorded)
     if facts.run.samples and total >= GLANCE_NS * activity.gaps:
         return seen < _SEEN * total
     if total < GLANCE_NS * activity.gaps and any(tally.recorded for tally in activity.own_tallies):
@@ -159,14 +158,8 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
 def _call(facts: Facts, activity: Activity) -> tuple[str, str, str, int] | None:
     """The one call in which it comes every N steps, with other work of it: what does not end the turns of the loop."""
     line, every = activity.line.acting, activity.rhythm.every
-    if (
-        every <= 1
-        or not line.line
-        or any(
-            (place.file, place.func) == (line.file, line.func)
-            for place in (facts.names.place(one).acting for one in facts.barriers)
-        )
-    ):
+    ends = {(one.file, one.func) for one in (facts.place(barrier).acting for barrier in facts.barriers)}
+    if every <= 1 or not line.line or (line.file, line.func) in ends:
         return None
     return "call", line.file, line.func, every
 
@@ -177,16 +170,16 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
     drawn: dict[Place, dict[int, PauseTally]] = {}
     for (stack, cause), waits in run.pauses.items():
         if cause == host.DATA and waits.count >= HABIT:
-            loop = facts.names.place(stack)
-            made = (facts.names.place(one.made) for one in run.batches if one.stack == stack and one.made)
+            loop = facts.place(stack)
+            made = (facts.place(one.made) for one in run.batches if one.stack == stack and one.made)
             drawn.setdefault(_drawing(facts, next(made, loop)), {})[stack] = waits
     running = running_ns(facts)
     for place, loops in drawn.items():
-        total, count = (sum(getattr(one, of) for one in loops.values()) for of in ("total", "count"))
-        longest = max(one.most for one in loops.values())  # it may be the first, for which workers start
+        whole = merged(PauseTally, loops.values())
+        total, count, longest = whole.total, whole.count, whole.most  # it may be the first, for which workers start
         if total - longest < max(LARGE * running, WORTH_SAYING * facts.wall_s * 1e9):
             continue
-        places = list(map(facts.names.place, loops))
+        places = list(map(facts.place, loops))
         keys = frozenset((stack, run.main_thread) for stack in loops)
         drawing = " and ".join(dict.fromkeys(map(short, places)))
         cost = total / 1e9
@@ -210,18 +203,12 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
 
 def _drawing(facts: Facts, maker: Place) -> Place:
     """The line of what makes a batch that takes most of its time, as looks at the main thread found it; else it."""
-    within: Counter[int] = Counter()
-    for (stack, _), ns in facts.run.looks_drawing.items():
-        for frame in facts.names.frames(stack):
-            if (frame.file, frame.func) == (maker.file, maker.func):
-                within[stack] += ns
-                break
-    if within.total() < LOOKED_NS:
-        return maker
     lines: Counter[Place] = Counter()
-    for stack, ns in within.items():
-        lines[next(one for one in facts.names.frames(stack) if (one.file, one.func) == (maker.file, maker.func))] += ns
-    return max(lines, key=lines.__getitem__)
+    for (stack, _), ns in facts.run.looks_drawing.items():
+        inside = (one for one in facts.names.frames(stack) if (one.file, one.func) == (maker.file, maker.func))
+        if (line := next(inside, None)) is not None:
+            lines[line] += ns
+    return max(lines, key=lines.__getitem__) if lines.total() >= LOOKED_NS else maker
 
 
 def _load_ahead(facts: Facts) -> str:
@@ -233,7 +220,7 @@ def _load_ahead(facts: Facts) -> str:
 
 def _maker(facts: Facts) -> Place:
     """The dataset, or collate function, that makes the batches; NOWHERE: there are several, or it is not known."""
-    made = {facts.names.place(one.made) for one in facts.run.batches if one.made}
+    made = {facts.place(one.made) for one in facts.run.batches if one.made}
     return made.pop() if len(made) == 1 else NOWHERE
 
 
@@ -247,7 +234,7 @@ def _evidence(facts: Facts, activity: Activity) -> Iterator[str]:
     whole = activity.lines.total()
     at: Counter[str] = Counter()
     for stack, ns in activity.lines.items():
-        at[short(facts.names.place(stack))] += ns
+        at[short(facts.place(stack))] += ns
     if len(at) > 1:
         yield "seen at " + ", ".join(f"{line} ({percent(ns / whole)})" for line, ns in at.most_common(3))
     waited = activity.seen[host.CPU]
@@ -262,7 +249,13 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
     if kind == host.SCOPE:
         return _explain_scope(facts, activity)
     if kind == host.GC:
-        return _explain_collection(facts)
+        place = _longest_pause(facts, host.GC)
+        advice = "Call gc.freeze() after the set-up, and gc.collect() only between epochs."
+        if "gc.collect" in place.code:
+            advice = (
+                "Collect between epochs instead, and call gc.freeze() after the set-up so that little is looked at."
+            )
+        return "collects garbage", advice, place, "garbage collection"
     if kind == host.DATA:
         loop = activity.line if activity.line.line else _longest_pause(facts, host.DATA)
         place = loop if not place.line or _is_recorded(activity) else place
@@ -276,19 +269,10 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
         elif loader:
             advice = _load_ahead(facts)
             place = _drawing(facts, _maker(facts)) if _maker(facts).line else place
-        return (
-            f"waits for its next batch{_made_at(place, loop)}",
-            advice,
-            place,
-            "data wait",
-        )
+        return f"waits for its next batch{_made_at(place, loop)}", advice, place, "data wait"
     if kind == host.CHECKPOINT:
-        return (
-            "saves or loads a checkpoint",
-            "Do so less often, or copy the state to the host and write it in a background thread.",
-            place,
-            "checkpoint",
-        )
+        advice = "Do so less often, or copy the state to the host and write it in a background thread."
+        return "saves or loads a checkpoint", advice, place, "checkpoint"
     if kind in (host.GIL, host.WAIT) and (held := _held_at(activity)):
         return _explain_thread(facts, activity, held)
     if kind == host.WAIT:
@@ -330,7 +314,7 @@ def _looked_at(facts: Facts, call: Place) -> Place:
     at: Counter[Place] = Counter()
     for (stack, _), ns in facts.run.looks.items():
         if any(frame.at == call.at for frame in facts.names.frames(stack)[1:]):
-            at[facts.names.place(stack)] += ns
+            at[facts.place(stack)] += ns
     place, ns = next(iter(at.most_common(1)), (NOWHERE, 0))
     return place if at.total() >= LOOKED_NS and ns >= _SEEN * at.total() else NOWHERE
 
@@ -347,7 +331,7 @@ def _explain_thread(facts: Facts, activity: Activity, held: dict[int, int]) -> t
     if lock >= sum(waits.values()):
         what = f"waits for the interpreter's lock, which thread '{holder}' has{at}"
     else:
-        place = facts.names.place(max(waits, key=waits.__getitem__))
+        place = facts.place(max(waits, key=waits.__getitem__))
         what = f"waits at {cited(place)} for thread '{holder}', which runs{at}"
         what += ", and for the interpreter's lock, which that has" if lock >= PART * activity.total else ""
     advice = "Do that thread's work in a process of its own, or with functions that release the lock while they work."
@@ -377,7 +361,7 @@ def _explain_scope(facts: Facts, activity: Activity) -> tuple[str, str, Place, s
     """The place is the line inside the scope that clearly takes its time, else the scope's own."""
     main = activity.main
     assert isinstance(main, int)
-    name = facts.names.text(main - host.SCOPE)
+    name = facts.text(main - host.SCOPE)
     scope = facts.run.scopes.get(main - host.SCOPE)
     around = facts.names.frames(scope.stack) if scope is not None else ()
     place = heaviest(facts.names, activity, NEARLY_ALL)
@@ -385,21 +369,8 @@ def _explain_scope(facts: Facts, activity: Activity) -> tuple[str, str, Place, s
         place = around[0]
     if not place.line and activity.holes():
         place = culprit(*facts.names.bracket(*_longest_hole(activity)))
-    return (
-        f"is in scope '{name}'",
-        f"Do what '{name}' does before the loop, in a background thread, or on the device.",
-        place,
-        name,
-    )
-
-
-def _explain_collection(facts: Facts) -> tuple[str, str, Place, str]:
-    place = _longest_pause(facts, host.GC)
-    if "gc.collect" in place.code:
-        advice = "Collect between epochs instead, and call gc.freeze() after the set-up so that little is looked at."
-    else:
-        advice = "Call gc.freeze() after the set-up, and gc.collect() only between epochs."
-    return "collects garbage", advice, place, "garbage collection"
+    advice = f"Do what '{name}' does before the loop, in a background thread, or on the device."
+    return f"is in scope '{name}'", advice, place, name
 
 
 def _longest_hole(activity: Activity) -> tuple[int, int]:
@@ -409,7 +380,7 @@ def _longest_hole(activity: Activity) -> tuple[int, int]:
 
 def _longest_pause(facts: Facts, cause: int) -> Place:
     pauses = {stack: one.total for (stack, kind), one in facts.run.pauses.items() if kind == cause}
-    return facts.names.place(max(pauses, key=pauses.__getitem__, default=0))
+    return facts.place(max(pauses, key=pauses.__getitem__, default=0))
 
 
 class IdleGaps(msgspec.Struct, frozen=True):

@@ -28,12 +28,6 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield _finding(facts, found)
 
 
-def _remains(turns: int, per_turn: int, ops: int) -> float:
-    """The share of the compile time that remains for one turn of the loop and the operations outside it."""
-    once = 1 / max(1, turns)
-    return smaller(max(once, 1 - (turns - 1) * per_turn / max(1, ops)) if per_turn else once)
-
-
 def _finding(facts: Facts, found: Unbarred) -> Finding:
     run, loop, count = facts.run, found.loop, found.turns
     own = [record for record in run.compiles if record.stack == found.stack] or run.compiles
@@ -41,19 +35,21 @@ def _finding(facts: Facts, found: Unbarred) -> Finding:
     unrolled = [record for record in own if record.ops * 2 > largest.ops]
     follow = [record for record in run.compiles if record.nth and record not in own and found.follows(facts, record)]
     follow += _once_more(run.compiles, unrolled)
-    cut = facts.names.place(largest.stack)
+    cut = facts.place(largest.stack)
     site = run.sites[found.stack] if found.stack else None
     stack = site.loop if site else 0
     # The repeated line may lie deep in the model. Where no loop is known, the place is the line of the function from
     # which both it and the cut are called.
     place = loop if loop.line else facts.names.bracket(stack or largest.stack, largest.stack)[0]
-    line = facts.names.place(stack)
+    line = facts.place(stack)
     is_read = largest.trigger == "read"
     by = f"by the {'read' if is_read else 'barrier'} at {named(cut)}" if cut.line else cut.file or "by the first read"
     mean = largest.ops // max(1, count)
     per_turn = 0 if site is None else min(site.loop_ops, mean) if count == site.loops else mean
     each = f", about {per_turn:,} for each" if per_turn else ""
-    remains = _remains(count, per_turn, largest.ops)
+    # one turn of the loop, and the operations outside it
+    once = max(1 / max(1, count), 1 - (count - 1) * per_turn / max(1, largest.ops) if per_turn else 0.0)
+    remains = smaller(once)
     took, again = (sum(record.dur for record in some) / 1e9 for some in (unrolled, follow))
     such = f"{duration(took)} to compile" + f" {len(unrolled)} such graphs" * (len(unrolled) > 1)
     such += f", of which {duration(took * remains)} remain for one turn"

@@ -28,11 +28,11 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     counted = facts.run.jit.outside
     count = sum(counted[stack].count for stack in eager.stacks)
-    names = dict.fromkeys(facts.names.text(one) for stack in eager.stacks for one in sorted(counted[stack].functions))
+    names = dict.fromkeys(facts.text(one) for stack in eager.stacks for one in sorted(counted[stack].functions))
     shown = ", ".join([name for name in names if name][:5])
     each = f", {count / facts.step_count:,.0f} in a step" if facts.step_count > 1 else ""
     called = f", called in a loop at {short(body.call)}," if body.call.line else ""
-    lines = [facts.names.place(stack) for stack in eager.stacks]
+    lines = [facts.place(stack) for stack in eager.stacks]
     within = [one for stack in eager.stacks for one in way(facts, stack) if (one.file, one.func) == body[:2]]
     counts = Counter[Place]()
     for line, stack in zip(lines, eager.stacks, strict=True):

@@ -21,7 +21,7 @@ from xlaprof.analysis.recompiles.advice import advise
 from xlaprof.analysis.recompiles.along import passes
 from xlaprof.analysis.recompiles.explanation import explanation
 from xlaprof.analysis.recompiles.extra import groups
-from xlaprof.analysis.recompiles.group import Extra, Group, grows, of_batch, same_number, values
+from xlaprof.analysis.recompiles.group import Group, grows, of_batch, same_number, values
 from xlaprof.analysis.recompiles.varying import made_by, varying
 from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.whatif import replay
@@ -45,20 +45,23 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _finding(facts: Facts, group: Group) -> Finding:
     change = group.first
     count = len(group.extras)
-    evidence = [
-        f"{_when(extra.record)}: {duration(extra.record.dur / 1e9)}, {extra.change.old} -> {extra.change.new}"
-        for extra in group.extras
-    ]
+    moments, evidence = [], []
+    for record, went in ((extra.record, f"{extra.change.old} -> {extra.change.new}") for extra in group.extras):
+        when = f"step {record.step}" if record.step >= 0 else "before the first step"
+        moments.append(Moment(record.t, record.dur, detail=went))
+        evidence.append(f"{when}: {duration(record.dur / 1e9)}, {went}")
     rhythm = _rhythm(facts, group)
     advice = advise(facts, group)
     computed = group.sort == "scalar" and not change.name  # of no setting of the program's
-    decides = decider(facts, change, group.place) if _is_decided(group) else None
+    # a path, or a number of the program's, that a value may decide on
+    decided = group.sort in ("operation", "scalar", "argument") and change.role in ("", "loop", "shared")
+    decides = decider(facts, change, group.place) if decided else None
     return facts.finding(
         "recompile",
         group.place,
         operation=operator(change),
         count=count,
-        counted=Known(tuple(map(_moment, group.extras))),
+        counted=Known(tuple(moments)),
         cost_s=group.cost_s,
         cut=replay.together(replay.compiles([record], 1 - share) for record, share in _avoidable(facts, group)),
         of_the_line=(group.sort in _WRITTEN and change.role not in _CHOSEN) or computed,
@@ -79,15 +82,6 @@ def _finding(facts: Facts, group: Group) -> Finding:
     )
 
 
-def _is_decided(group: Group) -> bool:
-    """Whether it is a path, or a number of the program's, that a value may decide on."""
-    return group.sort in ("operation", "scalar", "argument") and group.first.role in ("", "loop", "shared")
-
-
-def _moment(extra: Extra) -> Moment:
-    return Moment(extra.record.t, extra.record.dur, detail=f"{extra.change.old} -> {extra.change.new}")
-
-
 def _avoidable(facts: Facts, group: Group) -> list[tuple[CompileRecord, float]]:
     """The compiles that a fix makes unnecessary, and the share of each that this cause bears."""
     found = [(extra.record, extra.share) for extra in group.extras]
@@ -101,13 +95,9 @@ def _avoidable(facts: Facts, group: Group) -> list[tuple[CompileRecord, float]]:
 
 def _is_largest(facts: Facts, record: CompileRecord) -> bool:
     """Whether this is the largest of the graphs that take turns at a barrier, and runs in few of the turns."""
-    others = [r.ops for r in facts.run.compiles if r.stack == record.stack and r is not record]
+    largest = max(one.ops for one in facts.run.compiles if one.stack == record.stack)
     turns = facts.run.sites[record.stack].executed if record.stack in facts.run.sites else 0
-    return 2 * facts.run.program_runs.get(record.program, 0) <= turns and record.ops >= max(others, default=0)
-
-
-def _when(record: CompileRecord) -> str:
-    return f"step {record.step}" if record.step >= 0 else "before the first step"
+    return 2 * facts.run.program_runs.get(record.program, 0) <= turns and record.ops == largest
 
 
 def _rhythm(facts: Facts, group: Group) -> str:
@@ -138,11 +128,11 @@ def _also(facts: Facts, group: Group) -> Iterator[Place]:
     """Other lines that take part: the condition, the branch not taken, the operation that reads what changed."""
     change = group.first
     yield made_by(facts, change)
-    yield from map(facts.names.place, (change.condition, change.made, change.stack, change.expected))
+    yield from map(facts.place, (change.condition, change.made, change.stack, change.expected))
     yield from (one.place for one in varying(facts, group))
     yield from growth.beside(facts, group) if group.sort == "shape" and grows(group) else ()
     if group.sort in ("argument", "scalar"):
-        yield from (facts.names.place(one.stack) for one in same_number(facts, group))
+        yield from (facts.place(one.stack) for one in same_number(facts, group))
     if of_batch(change):  # and loops over it
         yield from passes(facts, group)
 

@@ -45,6 +45,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     alone = often == ONCE and reads.op == SCALAR and not reads.barrier  # else a barrier ends the step around its loop
     if alone and facts.words.barrier and ("sum" in way.advice or "list" in way.advice):
         after = f"; end every turn of the loop with {facts.words.barrier}"
+    name = way.name if "(" in way.name else way.name[:1].upper() + way.name[1:]  # float() is written so
     late = f"{tally.late:,} more cost nothing: the device had been given more to do"
     return facts.finding(
         "transfer",
@@ -55,7 +56,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         cost_s=reads.cost_s,
         cut=reads.cut,
         cause=(
-            f"{_capital(way.name)} reads {way.what} from the device {how_often(facts, reads)}{purpose}, and the host "
+            f"{name} reads {way.what} from the device {how_often(facts, reads)}{purpose}, and the host "
             f"stops until it is computed: {reads.how_long()}, and the device has nothing to do until the host has "
             f"caught up{_apart(reads, barrier, follows)}."
         ),
@@ -113,10 +114,6 @@ def _how_often(facts: Facts, reads: Reads) -> int:
         return LATER
     enough: int = 10 ** (len(str(max(1, facts.step_count))) - 1)
     return max(10, enough)
-
-
-def _capital(text: str) -> str:
-    return text if "(" in text else text[:1].upper() + text[1:]  # float() is written so
 
 
 KIND = Kind(find, unit_of=("max_transfers_per_step",), blamed_for=("max_compiles", "max_compile_time", "max_idle"))

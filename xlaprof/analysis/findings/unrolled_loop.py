@@ -14,6 +14,7 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.jit import MANY
 from xlaprof.analysis.model import Finding, Moment
 from xlaprof.analysis.places import short
+from xlaprof.analysis.sums import grouped
 from xlaprof.events import JitCompile
 from xlaprof.text.quantities import duration, plural, times
 
@@ -23,12 +24,8 @@ _WORTH_NS = 500_000_000  # in all: for less nobody writes a loop otherwise
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each such line of each function."""
-    groups: dict[tuple[int, str, int], list[JitCompile]] = {}
-    for event in facts.run.jit.unrolled:
-        if event.turns >= MANY and event.loop_ops >= _LARGE and not event.cached:
-            place = facts.names.place(event.loop)
-            groups.setdefault((event.func, place.file, place.line), []).append(event)
-    for group in groups.values():
+    large = (one for one in facts.run.jit.unrolled if one.turns >= MANY and one.loop_ops >= _LARGE and not one.cached)
+    for group in grouped(large, lambda event: (event.func, facts.place(event.loop).at)).values():
         if sum(map(_avoidable, group)) >= _WORTH_NS:
             yield _finding(facts, group)
 
@@ -40,13 +37,11 @@ def _avoidable(event: JitCompile) -> float:
 
 def _finding(facts: Facts, group: list[JitCompile]) -> Finding:
     largest = max(group, key=lambda event: event.ops)
-    place, name = facts.names.place(largest.loop), facts.names.text(largest.func)
+    place, name = facts.place(largest.loop), facts.text(largest.func)
     loops = facts.names.loops(largest.loop)
-    loop = next(iter(loops), None)
-    around = f"in the loop of {short(loop)}, " if loop is not None and loop.line else ""
     outer = [short(one) for one in loops[1:] if one.line]
-    if outer:
-        around = f"in the loop of {short(loops[0])} within {', '.join(outer)}, "
+    within = f" within {', '.join(outer)}" * bool(outer)
+    around = f"in the loop of {short(loops[0])}{within}, " if outer or (loops and loops[0].line) else ""
     whole = sum(event.dur for event in group) / 1e9
     return facts.finding(
         "unrolled_loop",
@@ -73,7 +68,7 @@ def _finding(facts: Facts, group: list[JitCompile]) -> Finding:
             ]
         ),
         discriminator=name,
-        also=[facts.names.place(largest.code), facts.names.place(largest.stack), *loops],
+        also=[facts.place(largest.code), facts.place(largest.stack), *loops],
     )
 
 

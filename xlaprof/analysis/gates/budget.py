@@ -15,6 +15,7 @@ from xlaprof.analysis.findings import kinds
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import SEVERITIES, Finding, Place, Report
 from xlaprof.analysis.run import Run
+from xlaprof.analysis.sums import grouped
 from xlaprof.events import AnyEvent, GraphBreak, JitCompile, Live, Recompile
 from xlaprof.text.quantities import duration, plural, size_text, times
 from xlaprof.text.strings import path_line, printable
@@ -180,11 +181,8 @@ class _Case:
     def by_line(self, items: Iterable[tuple[int, _Item]], run: Run | None = None) -> list[tuple[Place, list[_Item]]]:
         """Items by the line of their stack (an id of ``run``, by default of the whole run)."""
         names = (run or self.run).names
-        groups: dict[tuple[str, int], tuple[Place, list[_Item]]] = {}
-        for stack, item in items:
-            place = names.place(stack)
-            groups.setdefault(place.at, (place, []))[1].append(item)
-        return list(groups.values())
+        groups = grouped(items, lambda one: names.place(one[0]).at).values()
+        return [(names.place(group[0][0]), [item for _, item in group]) for group in groups]
 
     # -- who is to blame
 
@@ -384,12 +382,12 @@ def _memory(case: _Case) -> _Measured:
 
 
 def _fallback(case: _Case) -> _Measured:
-    names = case.counted.names
-    fallbacks: dict[str, list[tuple[int, int]]] = {}
-    for (stack, op), tally in case.counted.fallbacks.items():
-        name = names.text(op)
-        if name != "aten::_local_scalar_dense" and tally.count > 0:  # which is a read
-            fallbacks.setdefault(name, []).append((stack, tally.count))
+    text = case.counted.names.text
+    counts = {key: one.count for key, one in case.counted.fallbacks.items() if one.count > 0}
+    ran = ((text(op), (stack, count)) for (stack, op), count in counts.items())
+    fallbacks = grouped(
+        (one for one in ran if one[0] != "aten::_local_scalar_dense"), lambda one: one[0]
+    )  # it is a read
     offences = [
         case.at(
             "no_fallback",
@@ -399,9 +397,9 @@ def _fallback(case: _Case) -> _Measured:
             f"Replace {name.removeprefix('aten::').partition('.')[0]} by operations that run on the device.",
         )
         for name, items in fallbacks.items()
-        for place, counts in case.by_line(items, case.counted)
+        for place, counts in case.by_line((item for _, item in items), case.counted)
     ]
-    count = sum(count for items in fallbacks.values() for _, count in items)
+    count = sum(count for items in fallbacks.values() for _, (_, count) in items)
     return _Measured(count, f"{plural(count, 'operation')} ran on the CPU for want of a lowering", offences)
 
 

@@ -104,12 +104,13 @@ def compare(
     before, after = before.settled(), after.settled()
     one, two = reports or (before.report(), after.report())
     gone, new, changed, kept = _findings(one, two)
+    figures = zip(_figures(before, one), _figures(after, two), strict=True)
     return Comparison(
         before=one.run,
         after=two.run,
         notes=(*despite, *_notes(one, two)),
         steps=tuple(_steps(before, after, one, two, tolerance)),
-        quantities=tuple(_quantities(before, after, one, two)),
+        quantities=tuple(Quantity(*first, second) for first, (_, _, second) in figures),
         gone=gone,
         new=new,
         changed=changed,
@@ -223,11 +224,6 @@ def _named(steps: Sequence[StepStats]) -> str:
 
 
 # -- other quantities
-
-
-def _quantities(before: Run, after: Run, one: Report, two: Report) -> Iterator[Quantity]:
-    for (name, unit, first), (_, _, second) in zip(_figures(before, one), _figures(after, two), strict=True):
-        yield Quantity(name, unit, first, second)
 
 
 def _figures(run: Run, report: Report) -> list[tuple[str, str, float]]:

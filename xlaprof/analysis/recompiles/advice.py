@@ -66,7 +66,7 @@ def advise(facts: Facts, group: Group) -> Advice:
         )
     if _is_beginning(group):
         return Advice(
-            f"Call {words.barrier} after what {quoted(facts.names.place(change.condition))} decides on: it begins a "
+            f"Call {words.barrier} after what {quoted(facts.place(change.condition))} decides on: it begins a "
             "graph, and what follows it is the graph of the other steps."
         )
     text, remedy = plain_advice(facts, group)
@@ -104,7 +104,7 @@ def _scalar(words: Vocabulary, group: Group) -> Advice:
 
 def _others(facts: Facts, group: Group) -> Iterator[str]:
     """What other numbers of all these graphs are special, too: the same is due to them."""
-    places = {facts.names.place(one.stack): one.new for one in special_too(group)}
+    places = {facts.place(one.stack): one.new for one in special_too(group)}
     if places:
         numbers = " and ".join(f"{value} at {quoted(place)}" for place, value in places.items())
         yield f"That alone is not enough: the same graphs have other such numbers ({numbers})."
@@ -117,20 +117,17 @@ def _others(facts: Facts, group: Group) -> Iterator[str]:
 
 def _shape(facts: Facts, group: Group) -> Advice:
     change = group.first
-    old, new = dims(change.old), dims(change.new)
-    if old is None or new is None:
-        return Advice("Give this input the same shape in every step.")
+    old, new, changed = dims(change.old) or (), dims(change.new) or (), axes(change)
     if len(old) != len(new):
         return Advice(
             f"Give this input the same number of dimensions in every step ({len(old)} came first): unsqueeze it on the "
             "host before it is brought to the device."
         )
+    if not changed:
+        return Advice(plain_advice(facts, group)[0])
     words, vary = facts.words, varying(facts, group)
     if len(vary) > 1:
         return _with_needs(facts, group, _several(words, vary, last_batch(facts, group, vary)))
-    changed = axes(change)
-    if not changed:
-        return Advice("Give this input the same shape in every step.")
     one = next((one for one in vary if one.axis == changed[0]), None)
     advice = _with_needs(facts, group, _one(facts, group, changed[0], old, new))
     maker = made_by(facts, change)
@@ -150,7 +147,7 @@ def _with_needs(facts: Facts, group: Group, advice: Advice) -> Advice:
     if not advice.remedy or "size = " not in advice.remedy or facts.words.drop_last_code in advice.remedy:
         return advice
     where = []
-    if padder := _padder(facts.names.place(group.first.made)):
+    if padder := _padder(facts.place(group.first.made)):
         where = [f"Do that where {padder}() chooses its width: what it pads with, and on which side, stays as it is."]
     return advice._replace(text=" ".join((advice.text, *where, *along.needs(facts, group))))
 
@@ -194,9 +191,8 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
         text = f"Pad the last batch to {old[0]} or {words.drop_last}."
         return Advice(text, f"# {words.drop_last_code}, or\n{_pad(words, padded, (old[0],))}", found)
     of_graph = axis == 1 and len(old) == 2 and old[0] == 2 and dtype(group.first.old)[:1] in ("s", "i", "u")
-    weight = (
-        f"\nweight = ({words.arrays}.arange(size) < count) * 1.0  # of each edge; count: before the padding" * of_graph
-    )
+    weight = f"\nweight = ({words.arrays}.arange(size) < count) * 1.0  # of each edge; count: before the padding"
+    weight *= of_graph
     if distinct <= 2:
         text = f"Pad dimension {axis} to {max(sizes)} in every step.{_POSITIONS * positions}{_EDGES * of_graph}"
         return Advice(text, _pad(words, padded, (max(sizes),)) + weight, found)
@@ -247,7 +243,7 @@ def _ran(facts: Facts, group: Group, axis: int) -> tuple[Mapping[int, int], Mapp
 
 def _name(facts: Facts, group: Group) -> str:
     change = group.first
-    return variable(change, facts.names.place(change.made), facts.names.place(change.stack)) or "x"
+    return variable(change, facts.place(change.made), facts.place(change.stack)) or "x"
 
 
 def _pad(words: Vocabulary, size: Size, edges: tuple[int, ...]) -> str:
@@ -273,11 +269,8 @@ def _padder(place: Place) -> str:
 
 def _alike(words: Vocabulary, size: Size) -> list[str]:
     """Code that pads the other tensors of a batch to the same ``size``."""
-    return (
-        []
-        if _padder(size.place)
-        else [f"{one.name} = {_padded(words, one)}" for one in size.alike if one.name not in ("", size.name)]
-    )
+    others = [] if _padder(size.place) else [one for one in size.alike if one.name not in ("", size.name)]
+    return [f"{one.name} = {_padded(words, one)}" for one in others]
 
 
 def _padded(words: Vocabulary, size: Size) -> str:

@@ -33,7 +33,7 @@ _KEPT_OUT = (
 def needs(facts: Facts, group: Group) -> Iterator[str]:
     """Sentences on what else is due where the sizes of a group are padded."""
     loops = [place for place in passes(facts, group) if not re.match(_OVER_A_TENSOR, place.acting.code)]
-    driven = {facts.names.place(one.stack): one for one in _numbers(facts, group) if is_length(one.subject)}
+    driven = {facts.place(one.stack): one for one in _numbers(facts, group) if is_length(one.subject)}
     others = [f"the loop at {quoted(place)}" for place in loops[:NAMED]]
     others += [f"the {one.subject} at {quoted(place)}" for place, one in list(driven.items())[:NAMED]]
     if others:
@@ -53,7 +53,7 @@ def needs(facts: Facts, group: Group) -> Iterator[str]:
 def passes(facts: Facts, group: Group) -> list[Place]:
     """Heads of the loops that have more or fewer passes in these graphs."""
     parts = (part.change for extra in group.extras for part in extra.record.parts)
-    return list(dict.fromkeys(facts.names.place(part.made) for part in parts if part.role == "loop"))
+    return list(dict.fromkeys(facts.place(part.made) for part in parts if part.role == "loop"))
 
 
 def _numbers(facts: Facts, group: Group) -> Iterator[Change]:
@@ -62,14 +62,14 @@ def _numbers(facts: Facts, group: Group) -> Iterator[Change]:
         old, new = dims(extra.change.old) or (), dims(extra.change.new) or ()
         went = {(str(old[axis]), str(new[axis])) for axis in axes(extra.change)}
         for one in extra.record.along:
-            if one.what == "argument" and (one.old, one.new) in went and not facts.names.place(one.stack).library:
+            if one.what == "argument" and (one.old, one.new) in went and not facts.place(one.stack).library:
                 yield one
 
 
 def _kept_out(facts: Facts, group: Group) -> Iterator[tuple[str, str]]:
     """What to put into the padding, and what it is for."""
     for one in dict.fromkeys(one for extra in group.extras for one in extra.record.along if one.what == "along"):
-        name, place = one.subject.removeprefix("aten::"), facts.names.place(one.stack)
+        name, place = one.subject.removeprefix("aten::"), facts.place(one.stack)
         how = next((how for names, how in _KEPT_OUT if re.fullmatch(names, name)), "")
         if how and place.line and not place.library:
             yield how, f"{one.subject} at {quoted(place)}"

@@ -10,7 +10,7 @@ from xlaprof.analysis.evidence.reading import ELEMENTS, SCALAR
 from xlaprof.analysis.evidence.reads import takes_element
 from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.recompiles.group import Group, same_number, versions, window_of
-from xlaprof.analysis.recompiles.wording import expression, index_of, quoted, roll_of, slice_of
+from xlaprof.analysis.recompiles.wording import expression, position_of, quoted
 from xlaprof.text.quantities import plural
 
 
@@ -101,7 +101,7 @@ def advise(facts: Facts, group: Group) -> tuple[str, str]:
     if bounds is not None and bounds.old != bounds.new:
         return _with_others(facts, group, _CROP), ""
     code = group.place.code
-    of = slice_of(code, change) or index_of(code, change) or roll_of(code, change)
+    of = position_of(code, change)
     one = next(one for one in _ARGUMENTS if re.match(one.subject, change.subject))
     use = "" if of is None else one.written if of.value else one.read
     verb = "Write with index_copy_ at" if of is not None and of.value else "Read with index_select at"
@@ -110,7 +110,9 @@ def advise(facts: Facts, group: Group) -> tuple[str, str]:
     remedy = ""
     if of is not None:
         arrays = facts.words.arrays
-        is_read = change.subject.startswith("index") and _is_read(facts, group)
+        reads = (stack for stack, op in facts.run.reads if facts.text(op) == SCALAR)
+        # the line reads numbers from the device: its index is a tensor there
+        is_read = change.subject.startswith("index") and any(facts.place(one).at == group.place.at for one in reads)
         position = f"{of.start}.reshape(1)" if is_read else f"{arrays}.tensor([{of.start}]).to({of.tensor}.device)"
         remedy = (one.made + use).format(arrays=arrays, position=position, **of._asdict())
     if change.subject.startswith("exponent of") and (exponent := expression(code, change)):
@@ -121,7 +123,7 @@ def advise(facts: Facts, group: Group) -> tuple[str, str]:
 
 def _with_others(facts: Facts, group: Group, advice: str) -> str:
     """The advice, and the other lines that are given the same number: each of them alone makes as many graphs."""
-    places = dict.fromkeys(facts.names.place(one.stack) for one in same_number(facts, group))
+    places = dict.fromkeys(facts.place(one.stack) for one in same_number(facts, group))
     if not places:
         return advice
     lines = " and ".join(quoted(place) for place in places)
@@ -129,12 +131,4 @@ def _with_others(facts: Facts, group: Group, advice: str) -> str:
     return (
         f"{advice} The same number is at {more}, {lines}: give all of them that tensor, with index_copy_ where a line "
         "writes."
-    )
-
-
-def _is_read(facts: Facts, group: Group) -> bool:
-    """Whether the line reads numbers from the device: its index is a tensor there."""
-    return any(
-        facts.names.text(op) == SCALAR and facts.names.place(stack).at == group.place.at
-        for stack, op in facts.run.reads
     )

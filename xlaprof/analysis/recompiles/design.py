@@ -32,8 +32,7 @@ def by_design(facts: Facts, group: Group) -> bool:
         return _is_stage(facts, group) or _accumulates(facts, group) or _is_regular_work(facts, group)
     if group.sort != "shape" or group.name == "rank":
         return False
-    rhythms = facts.run.program_rhythms
-    turns = {one: [rhythms[program] for program in own if program in rhythms] for one, own in versions(group).items()}
+    turns = {one: _rhythms(facts, own) for one, own in versions(group).items()}
     often = len(turns)
     if any(not _is_kept(own, often) for own in turns.values()) and not _is_larger_since(facts, group):
         return False
@@ -98,17 +97,12 @@ def _is_regular_work(facts: Facts, group: Group) -> bool:
     programs = {one for extra in group.extras for one in (extra.record.program, extra.change.against)}
     first = min(extra.record.t for extra in group.extras)
     # what ran once, before the first of them, is the first step's
-    early = {
-        one
-        for one in programs
-        if facts.run.program_runs.get(one, 0) < HABIT and facts.run.programs.get(one, 0) <= first
-    }
+    runs, last = facts.run.program_runs, facts.run.programs
+    early = {one for one in programs if runs.get(one, 0) < HABIT and last.get(one, 0) <= first}
     sides = {program: _rhythms(facts, [program]) for program in programs - early}
     long = len(sides) == 2 and all(side and side[0].steps >= 2 * MANY for side in sides.values())
-    regular = (
-        long and not group.first.role and all(_is_regular(sides[extra.record.program][0]) for extra in group.extras)
-    )
-    return regular and group.cost_s < max(LARGE * facts.wall_s, _LONG_S)
+    regular = long and all(_is_regular(sides[extra.record.program][0]) for extra in group.extras)
+    return regular and not group.first.role and group.cost_s < max(LARGE * facts.wall_s, _LONG_S)
 
 
 def _is_stage(facts: Facts, group: Group) -> bool:
@@ -117,16 +111,15 @@ def _is_stage(facts: Facts, group: Group) -> bool:
     Graphs of the stage for other sizes follow later.
     """
     if group.first.role != "backward":
-        deciding = facts.names.place(group.first.condition).acting.code
+        deciding = facts.place(group.first.condition).acting.code
         if group.first.role or not deciding.startswith(CONDITIONS):
             return False
     first = min((extra.record for extra in group.extras), key=lambda record: record.t)
     earlier = {one.program for one in facts.run.compiles if one.stack == first.stack and one.t < first.t}
     if any(facts.run.programs.get(program, 0) > first.t + first.dur for program in earlier):
         return False
-    rhythms = facts.run.program_rhythms
     later = {extra.record.program for extra in group.extras} - earlier
-    return all(sum(rhythms[one].steps for one in side if one in rhythms) >= 2 * MANY for side in (earlier, later))
+    return all(sum(one.steps for one in _rhythms(facts, side)) >= 2 * MANY for side in (earlier, later))
 
 
 def _is_last_batch(turns: dict[str, list[Rhythm]]) -> bool:

@@ -34,22 +34,24 @@ class Eager(NamedTuple):
 def bodies(facts: Facts) -> dict[Body, Eager]:
     """Those that run many such operations, and take long."""
     outside = facts.run.jit.outside
-    jitted = _jitted(facts) if outside else frozenset()
+    # functions that call jitted ones, themselves or by others: none of them can be jitted as a whole
+    callers = (place for stack in _callers(facts) for place in way(facts, stack)) if outside else ()
+    jitted = frozenset((place.file, place.func) for place in callers)
     again = compiled_outside(facts)
     groups: dict[Body, list[int]] = {}
     for stack in sorted(outside, key=lambda stack: -outside[stack].count):
         body = _body(facts, stack, jitted)
-        if body is not None and facts.names.place(stack).at not in again:
+        if body is not None and facts.place(stack).at not in again:
             groups.setdefault(body, []).append(stack)
     many = {body: one for body, one in groups.items() if sum(outside[stack].count for stack in one) >= _MANY}
     lines = {body: frozenset(place.at for stack in one for place in way(facts, stack)) for body, one in many.items()}
     # where a line calls a jitted function too, nobody knows which of the two took the time
-    calls = {facts.names.place(stack).at for stack in _callers(facts)} | again
+    calls = {facts.place(stack).at for stack in _callers(facts)} | again
     looks = Counter[Body]()
     for table in (facts.run.looks, facts.run.looks_before):
         for (stack, state), ns in table.items():
             body = _body(facts, stack, jitted) if lines and state != "import" else None
-            if body in lines and facts.names.place(stack).at in lines[body] - calls:
+            if body in lines and facts.place(stack).at in lines[body] - calls:
                 looks[body] += ns
     found = {body: Eager(many[body], ns, lines[body]) for body, ns in looks.items()}
     return {body: eager for body, eager in found.items() if _is_long(facts, eager)}
@@ -68,11 +70,6 @@ def _is_long(facts: Facts, eager: Eager) -> bool:
 def way(facts: Facts, stack: int) -> list[Place]:
     """The lines of the program on a stack, innermost first."""
     return [place for place in facts.names.frames(stack) if place.line and not place.library]
-
-
-def _jitted(facts: Facts) -> frozenset[tuple[str, str]]:
-    """The functions that call jitted ones, themselves or by others: none of them can be jitted as a whole."""
-    return frozenset((place.file, place.func) for stack in _callers(facts) for place in way(facts, stack))
 
 
 def _callers(facts: Facts) -> set[int]:

@@ -179,7 +179,7 @@ def _text(facts: Facts, group: Group) -> _Text:
         chosen = is_chosen(change) and len(group.extras) >= HABIT
         held = "chosen" if chosen else "held" if change.new == "held from before" else ""
         variant = "list" if change.old.endswith(" tensors") else held
-    elif variant == "loop" and facts.names.place(change.condition).line:
+    elif variant == "loop" and facts.place(change.condition).line:
         variant = "loop if"
     elif variant == "loop" and _grows(group):
         variant = "loop grows"
@@ -205,12 +205,6 @@ def _bounds(group: Group) -> str:
     return f", and its end{f', {name},' if name else ''} from {window.end.old} to {window.end.new}{length}"
 
 
-def _over(code: str) -> str:
-    """What a loop runs over: ``self.learners`` of ``for learner in self.learners:``; "" where it is a call."""
-    found = re.fullmatch(r"for .+ in ([\w.]+):", code)
-    return found[1] if found else ""
-
-
 def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
     change, names = group.first, facts.names
     condition, expected, inner = (names.place(one) for one in (change.condition, change.expected, change.made))
@@ -231,6 +225,7 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
         )
     argument, subject = change.name or expression(group.place.code, change), change.subject or "an argument"
     is_new = special_number(change.new)
+    over = re.fullmatch(r"for .+ in ([\w.]+):", group.place.code)  # what a loop runs over, but a call
     return {
         "old": change.old,
         "new": change.new,
@@ -258,7 +253,7 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
         "count": plural(change.added or change.removed, "operation"),
         "switched": "on" if change.added > change.removed else "off",
         "cast": change.new if change.added > change.removed else change.old,
-        "grown": f" ({over} grows)" if (over := _over(group.place.code)) else "",
+        "grown": f" ({over[1]} grows)" if over else "",
         "head": f" ({group.place.code.rstrip(':')})" if group.place.code else "",
         "loop": f" ({inner.code.rstrip(':')})" if inner.code else "",
         "dtype": dtype(change.old),
@@ -270,8 +265,8 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
 
 def _shape(facts: Facts, group: Group, went: str) -> str:
     change = group.first
-    used = facts.names.place(change.stack)
-    who = tensor(change, facts.names.place(change.made), used)
+    used = facts.place(change.stack)
+    who = tensor(change, facts.place(change.made), used)
     op = operator(change)
     vary = varying(facts, group)
     maker = made_by(facts, change)
@@ -293,7 +288,7 @@ def _shape(facts: Facts, group: Group, went: str) -> str:
 def _outputs(facts: Facts, group: Group, went: str) -> str:
     change = group.first
     held = "now still held" in change.subject
-    made = facts.names.place(change.made)
+    made = facts.place(change.made)
     what = f"a result of {operator(change)}" if operator(change) else "a tensor"
     from_line = f" made at line {made.line}" if made.line and made.line != group.place.line else ""
     if held and change.name:

@@ -58,18 +58,22 @@ def groups(facts: Facts) -> list[Group]:
         if (left := _left_over(facts, record, pending)) is not None:
             pending[record.program], changes = left, [left]
         turns = record.stack in grown or (loop is not None and loop.follows(facts, record))
-        changes = [
-            change for change in changes if not turns or change.what != "operation" or change.role == "pending"
-        ]  # another number of turns
+        # another number of turns
+        changes = [one for one in changes if not turns or one.what != "operation" or one.role == "pending"]
         by_line: dict[tuple[str, int, str, str], tuple[Change, Place]] = {}
         for change in changes:
             place = _place(facts, record, change)
             by_line.setdefault((place.file, place.line, *_cause(facts, change)), (change, place))
         for key, (change, place) in by_line.items():
-            of = programs.get(change.against, record) if _had_entry(record, change) else record
+            # the graph before held what precedes the loop: that one is not needed
+            had = change.role == "entry" and any(part.old[1] == change.stack for part in record.parts)
+            of = programs.get(change.against, record) if had else record
             share, again = 0.0 if of_it[0].role == "state" else 1 / len(by_line), (record.program, record.t) in back
             extra = Extra(of, change, place, share, again)
-            if _settles(record, change, ages[record.program], again):
+            first = record.trigger not in ("read", "dynamo") and ages[record.program] <= EARLY
+            if (
+                first and change.what in _SETTLING and not again
+            ):  # replaced within the first steps of its work, for good
                 early.append((key, extra))
             else:
                 found.setdefault(key, []).append(extra)
@@ -135,15 +139,14 @@ def _passes(one: Group, loop: Group) -> Iterable[Extra] | None:
     """Of a loop over a tensor of a batch, whose passes are its size: one cause, named by what the program is given."""
     if loop.first.role != "loop" or not of_batch(one.first):
         return None
-    extras = [_as_size(extra, one) for extra in loop.extras]
-    return extras if all(extra.change.what == "shape" for extra in extras) else None
-
-
-def _as_size(extra: Extra, group: Group) -> Extra:
-    made = (group.first.what, group.first.made)
-    of = (part.change for part in extra.record.parts if (part.change.what, part.change.made) == made)
-    change = next(of, extra.change)
-    return extra._replace(change=change, place=group.place)
+    made = one.first.what, one.first.made
+    sizes = [
+        next((part.change for part in extra.record.parts if (part.change.what, part.change.made) == made), extra.change)
+        for extra in loop.extras
+    ]
+    pairs = zip(loop.extras, sizes, strict=True)
+    same = all(change.what == "shape" for change in sizes)
+    return [extra._replace(change=change, place=one.place) for extra, change in pairs] if same else None
 
 
 def _leads(one: Group, other: Group) -> bool:
@@ -194,14 +197,14 @@ def _place(facts: Facts, record: CompileRecord, change: Change) -> Place:
     if change.role == "pending":
         return beside(facts.names, change.stack, record.stack)
     if change.what in ("shape", "dtype"):
-        made = facts.names.place(change.made)
+        made = facts.place(change.made)
         if made.line:
             return made
-        loader = facts.names.place(record.stack)
+        loader = facts.place(record.stack)
         if of_batch(change) and loader.acting.code.startswith(LOOPS):
             return loader  # a loader's thread brought it
-    place = facts.names.place(change.stack)
-    return place if place.line else facts.names.place(record.stack)
+    place = facts.place(change.stack)
+    return place if place.line else facts.place(record.stack)
 
 
 def _cause(facts: Facts, change: Change) -> tuple[str, str]:
@@ -213,7 +216,7 @@ def _cause(facts: Facts, change: Change) -> tuple[str, str]:
         special = next((text for text in (change.new, change.old) if special_number(text)), "")
         return "scalar", f"{change.subject} {change.role} {special}"
     if change.what == "operation":
-        inner = facts.names.place(change.made)
+        inner = facts.place(change.made)
         return "operation", f"{change.role} {inner.code or inner.line or change.subject}"
     # a list that the host chooses: its tensors are other ones, some made in this graph
     return "inputs" if is_chosen(change) else change.what, change.subject
@@ -222,12 +225,12 @@ def _cause(facts: Facts, change: Change) -> tuple[str, str]:
 def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Change | None:
     """The change that made this compile, if the compile was unnecessary."""
     if record.trigger == "read" and not (change is not None and change.what == "evicted"):
-        sized = any(is_sized(facts.names.text(op)) for place, op in facts.run.reads if place == record.stack)
+        sized = any(is_sized(facts.text(op)) for place, op in facts.run.reads if place == record.stack)
         repeated, own = in_loop(facts, record.stack), is_own_graph(facts, record)
         if sized:
             return None  # reported with the selection, without which there is no such graph
         few = facts.run.sites[record.stack].compiles <= HABIT
-        if repeated < HABIT and (few or record.t < _loop_begins(facts)):
+        if repeated < HABIT and (few or record.t < facts.once(_loop_begins)):
             return None  # results read at the end; a model that is copied to the host before the first step
         if own and repeated >= HABIT:
             return None  # the read's finding has the cost of its own graph
@@ -278,27 +281,23 @@ def _before_the_read(facts: Facts, change: Change) -> Change:
     """What is used after a read, where the read's own graph had changed in that before: it decided nothing."""
     if change.subject != USED:
         return change
-    line = facts.names.place(change.expected).at
+    line = facts.place(change.expected).at
     for one in facts.run.compiles:
         before = one.change
-        if (
-            one.stack != change.stack
-            or before is None
-            or before.what not in ("argument", "scalar")
-            or takes_element(one)
-        ):
+        numbers = before is not None and before.what in ("argument", "scalar") and not takes_element(one)
+        if before is None or one.stack != change.stack or not numbers:
             continue
         argument, _, operation = before.subject.partition(" of ")
         went = tuple(f"{operation} ({argument} {value})" for value in (before.old, before.new))
-        if went == (change.old, change.new) and facts.names.place(before.stack).at == line:
+        if went == (change.old, change.new) and facts.place(before.stack).at == line:
             return msgspec.structs.replace(before, against=change.against)
     return change
 
 
 def _ends_a_librarys_loop(facts: Facts, record: CompileRecord, change: Change) -> bool:
     """Whether another barrier below the same line of the user's ended the graph of another shape: a last batch."""
-    here = facts.names.place(record.stack)
-    others = (facts.names.place(one.stack) for one in facts.run.compiles if one.program == change.against)
+    here = facts.place(record.stack)
+    others = (facts.place(one.stack) for one in facts.run.compiles if one.program == change.against)
     beside = any(there.at == here.at and there != here for there in others)
     return change.what == "shape" and bool(here.library) and beside
 
@@ -310,13 +309,6 @@ def _warms_up(facts: Facts, record: CompileRecord) -> bool:
         return False
     made = [one.program for one in facts.run.compiles if one.stack == record.stack]
     return all(facts.run.program_runs.get(program, 0) > 1 for program in made)
-
-
-def _settles(record: CompileRecord, change: Change, age: int, back: bool) -> bool:
-    """Whether a first graph is replaced within the first steps of its work, for good: it does not come ``back``."""
-    if record.trigger in ("read", "dynamo") or change.what not in _SETTLING:
-        return False
-    return age <= EARLY and not back
 
 
 def _ages(facts: Facts) -> dict[int, int]:
@@ -360,7 +352,7 @@ def entry(facts: Facts, record: CompileRecord, change: Change) -> int:
     size = max((part.size for part in record.parts if part.change == change), default=0)
     if size > MOST * many and few > MOST * many:
         return 0
-    if facts.names.place(change.condition).acting.code.startswith(CONDITIONS):
+    if facts.place(change.condition).acting.code.startswith(CONDITIONS):
         return 0
     stacks = (stack for stack in (change.made, change.expected) if stack)
     return next((stack for stack in stacks if _precedes_loop(facts, stack, record.stack)), 0)
@@ -377,27 +369,18 @@ def _left_over(facts: Facts, record: CompileRecord, pending: dict[int, Change]) 
     size = max((part.size for part in record.parts if part.change == change), default=0)
     if (held := pending.get(change.against)) is not None:
         return msgspec.structs.replace(held, against=change.against) if change.removed < MOST * held.added else None
-    decided = facts.names.place(change.condition).acting.code.startswith(CONDITIONS)
+    decided = facts.place(change.condition).acting.code.startswith(CONDITIONS)
     if decided or size < MOST * (record.ops - size) or change.removed > MOST * change.added:
         return None
-    stack = change.made
-    return (
-        msgspec.structs.replace(change, role="pending", stack=stack)
-        if beside(facts.names, stack, record.stack).line
-        else None
-    )
-
-
-def _had_entry(record: CompileRecord, change: Change) -> bool:
-    """Whether the graph before held what precedes the loop: that one is not needed."""
-    return change.role == "entry" and any(part.old[1] == change.stack for part in record.parts)
+    is_beside = beside(facts.names, change.made, record.stack).line
+    return msgspec.structs.replace(change, role="pending", stack=change.made) if is_beside else None
 
 
 def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
-    mine, theirs = innermost(facts.names, stack).acting, facts.names.place(barrier).acting
+    mine, theirs = innermost(facts.names, stack).acting, facts.place(barrier).acting
     if theirs.code.startswith(LOOPS):  # a loader's barrier, at the head of a loop
         same = (mine.file, mine.func) == (theirs.file, theirs.func)
-        return same and mine.line < theirs.line and facts.names.place(stack).acting.line < theirs.line
+        return same and mine.line < theirs.line and facts.place(stack).acting.line < theirs.line
     if not facts.names.loops(stack):  # the first loop of the program
         before, after = (place.acting for place in facts.names.bracket(stack, barrier))
         first = (before.file, before.func) == (after.file, after.func) and before.line < after.line

@@ -117,7 +117,7 @@ def same_number(facts: Facts, group: Group) -> list[Change]:
     lines = {group.place.at}
     found = []
     for key, change in numbers[0].items():
-        place = facts.names.place(change.stack)
+        place = facts.place(change.stack)
         alike = (_went(side.get(key)) == _went(e.change) for side, e in zip(numbers, group.extras, strict=True))
         if place.at not in lines and _went(change) is not None and all(alike):
             lines.add(place.at)
@@ -163,7 +163,8 @@ def versions(group: Group) -> dict[str, set[int]]:
     """The programs of each value of the thing that changes."""
     if group.sort not in VALUED:
         return {}
-    axis = _axis(group)
+    changed = {axis for extra in group.alike for axis in axes(extra.change)}
+    axis = changed.pop() if group.sort == "shape" and len(changed) == 1 else -1  # the one dimension that changes
     found: dict[str, set[int]] = {}
     for extra in group.alike:
         if extra.change.what != group.sort:
@@ -172,12 +173,6 @@ def versions(group: Group) -> dict[str, set[int]]:
         found.setdefault(_value(old, axis), set()).add(before)
         found.setdefault(_value(new, axis), set()).add(now)
     return found
-
-
-def _axis(group: Group) -> int:
-    """The one dimension that changes, or -1."""
-    changed = {axis for extra in group.alike for axis in axes(extra.change)}
-    return changed.pop() if group.sort == "shape" and len(changed) == 1 else -1
 
 
 def _value(text: str, axis: int) -> str:

@@ -14,7 +14,7 @@ from xlaprof.analysis.recompiles import along
 from xlaprof.analysis.recompiles.group import Group
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype, dtype_code
 from xlaprof.analysis.recompiles.wording import variable
-from xlaprof.analysis.statements import parsed
+from xlaprof.analysis.statements import called, nodes
 from xlaprof.vocabulary import fill
 
 _JOINS = ("cat", "concat", "concatenate", "stack", "append")
@@ -79,13 +79,9 @@ def _growth(facts: Facts, group: Group) -> _Growth:
 
 def _kept(code: str) -> str:
     """N of a line that joins tensors and keeps the last N, as with ``torch.cat([queue, keys])[-N:]``."""
-    tree = parsed(code)
-    for node in ast.walk(tree) if tree is not None else ():
-        match node:
-            case ast.Subscript(
-                value=ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)),
-                slice=ast.Slice(lower=ast.UnaryOp(op=ast.USub(), operand=last), upper=None),
-            ) if name in _JOINS:
+    for node in nodes(code, ast.Subscript):
+        match node.slice:
+            case ast.Slice(lower=ast.UnaryOp(op=ast.USub(), operand=last), upper=None) if called(node.value) in _JOINS:
                 return ast.unparse(last)
     return ""
 
@@ -96,11 +92,11 @@ def _beside(facts: Facts, group: Group) -> Iterator[tuple[str, Place]]:
     longer = _longer(group.first.old, group.first.new)
     for extra in group.extras:
         for change in (part.change for part in extra.record.parts if part.change.what == "shape"):
-            place = facts.names.place(change.made)
+            place = facts.place(change.made)
             if not place.line or place.at in lines or _longer(change.old, change.new) != longer:
                 continue
             lines.add(place.at)
-            yield variable(change, place, facts.names.place(change.stack)), place
+            yield variable(change, place, facts.place(change.stack)), place
 
 
 def _longer(old: str, new: str) -> list[int]:

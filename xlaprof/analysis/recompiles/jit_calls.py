@@ -15,6 +15,8 @@ from xlaprof.analysis.fold.jit import JitRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment
 from xlaprof.analysis.principles import HABIT, MANY, NAMED
 from xlaprof.analysis.recompiles.design import are_chosen
+from xlaprof.analysis.recompiles.shapes import dims, dtype, dtype_name
+from xlaprof.analysis.sums import grouped
 from xlaprof.events import ArgumentChange
 from xlaprof.text.quantities import duration, plural, times
 
@@ -40,11 +42,11 @@ def sort_out(facts: Facts) -> Sorted:
     """
     groups: dict[tuple[object, ...], list[JitRecord]] = {}
     necessary, found = [], []
-    joins = {facts.names.place(event.stack).at for event in facts.run.jit.joins}
+    joins = {facts.place(event.stack).at for event in facts.run.jit.joins}
     for record in facts.run.jit.records:
         event, first = record.event, record.event.changes[0]
         name = re.sub(r"\d+\]", "]", first.name)  # elements of one list
-        place = facts.names.place(event.stack)
+        place = facts.place(event.stack)
         if record.apart and first.kind in _OF_THE_CALL:
             necessary.append(record)
         elif first.kind in ("anew", "field"):
@@ -73,12 +75,12 @@ def _varies(facts: Facts, group: list[JitRecord]) -> bool:
     if len(group) < HABIT - 1:
         return False
     if changes[0].kind == "shape":  # of one dimension: step after step, or more sizes than leaves have
-        shapes = {tuple(_shape(text)) for change in changes for text in (change.old, change.new)}
+        shapes = {dims(text) or () for change in changes for text in (change.old, change.new)}
         others = {(*one[: changes[0].dim], *one[changes[0].dim + 1 :]) for one in shapes}
         again = len({record.step for record in group}) >= HABIT or len(shapes) >= MANY
         return len(others) == 1 and again
     if changes[0].kind == "parameter":
-        return facts.names.text(group[0].event.func) in _TRACING
+        return facts.text(group[0].event.func) in _TRACING
     return changes[0].kind == "structure"
 
 
@@ -98,12 +100,8 @@ def _by_design(group: list[JitRecord]) -> bool:
 
 
 def _sizes_of(change: ArgumentChange) -> list[int]:
-    return [row[change.dim] for row in map(_shape, (change.old, change.new)) if 0 <= change.dim < len(row)]
-
-
-def _shape(text: str) -> list[int]:
-    found = re.search(r"\[([\d,]*)\]", text)
-    return [int(size) for size in found[1].split(",") if size] if found is not None else []
+    shapes = (dims(text) or () for text in (change.old, change.new))
+    return [shape[change.dim] for shape in shapes if 0 <= change.dim < len(shape)]
 
 
 def _last_batch(changes: list[ArgumentChange]) -> int:
@@ -144,8 +142,8 @@ def _advise_dtype(group: list[JitRecord]) -> str:
     """To what each argument was at first."""
     first: dict[str, str] = {}
     for change in (one for record in group for one in record.event.changes if one.kind == "dtype"):
-        first.setdefault(change.name, _long(change.old.partition("[")[0]))
-    code = ", ".join(f"{name}.astype('{dtype}')" for name, dtype in islice(first.items(), NAMED))
+        first.setdefault(change.name, dtype_name(dtype(change.old)))
+    code = ", ".join(f"{name}.astype('{kind}')" for name, kind in islice(first.items(), NAMED))
     return f"Convert what comes in another dtype before the call: {code}."
 
 
@@ -263,17 +261,15 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _joins(facts: Facts) -> Iterable[list[JitRecord]]:
     """Operations of very many arrays, by line: each program of them is one too many, the first as well."""
-    joins: dict[tuple[str, int], list[JitRecord]] = {}
-    for event in facts.run.jit.joins:
-        record = JitRecord(replace(event, changes=[ArgumentChange("structure")]), -1, False)
-        joins.setdefault(facts.names.place(event.stack).at, []).append(record)
-    return joins.values()
+    changes = [ArgumentChange("structure")]
+    joins = (JitRecord(replace(event, changes=changes), -1, False) for event in facts.run.jit.joins)
+    return grouped(joins, lambda one: facts.place(one.event.stack).at).values()
 
 
 def compiled_outside(facts: Facts) -> set[tuple[str, int]]:
     """Lines of operations outside of jitted functions that are findings of this kind."""
     groups = (*facts.once(sort_out).found, *_joins(facts))
-    return {facts.names.place(one.event.stack).at for group in groups for one in group if not one.event.code}
+    return {facts.place(one.event.stack).at for group in groups for one in group if not one.event.code}
 
 
 def _finding(facts: Facts, group: list[JitRecord]) -> Finding:
@@ -289,7 +285,7 @@ def _finding(facts: Facts, group: list[JitRecord]) -> Finding:
     what = f"{name} {was} compiled again {times(len(group))}" if event.code else plural(len(group), "program")
     return facts.finding(
         "recompile",
-        facts.names.place(event.stack),
+        facts.place(event.stack),
         operation=JAX,
         count=len(group),
         counted=Known(tuple(Moment(one.event.t, one.event.dur, detail=_went(one)) for one in group)),
@@ -299,7 +295,7 @@ def _finding(facts: Facts, group: list[JitRecord]) -> Finding:
         change=FromTo(change.kind, change.old, change.new),
         evidence=listed([_evidence(record) for record in group]),
         discriminator=f"{name} {change.kind} {change.name}",
-        also=[facts.names.place(one) for record in group for one in (record.event.stack, record.event.code)],
+        also=[facts.place(one) for record in group for one in (record.event.stack, record.event.code)],
         values=values((one.old, one.new) for one in changes),
     )
 
@@ -309,7 +305,7 @@ def _fields(facts: Facts, group: list[JitRecord]) -> dict[str, str]:
     went = {(one.old, one.new) for one in (record.event.changes[0] for record in group)}
     changes = (one for record in group for one in record.event.changes if one.kind == change.kind)
     others = [name for name in dict.fromkeys(one.name for one in changes) if name != change.name]
-    functions = dict.fromkeys(facts.names.text(record.event.func) for record in group)
+    functions = dict.fromkeys(facts.text(record.event.func) for record in group)
     more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
     several = len({record.event.changes[0].name for record in group}) > 1  # elements: it is the list that differs
     return {
@@ -321,16 +317,10 @@ def _fields(facts: Facts, group: list[JitRecord]) -> dict[str, str]:
         "function": ", ".join(list(functions)[:4]),
         "others": f" (and of {', '.join(others[:3])})" if others else "",
         "besides": f" (and {', '.join(others[:3])})" if others else "",
-        "caller": facts.names.place(group[0].event.stack).func or "the function around this line",
+        "caller": facts.place(group[0].event.stack).func or "the function around this line",
         "arrays": plural(max(record.event.arrays for record in group), "array"),
         "config": f": {change.name} went from {change.old} to {change.new}" if change.name else "",
     }
-
-
-def _long(dtype: str) -> str:
-    """``f32`` as ``float32``."""
-    names = {"f": "float", "i": "int", "u": "uint", "c": "complex"}
-    return f"{names[dtype[0]]}{dtype[1:]}" if dtype[:1] in names and dtype[1:].isdecimal() else dtype
 
 
 def _filled(text: str, fields: dict[str, str]) -> str:

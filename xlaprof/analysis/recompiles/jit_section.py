@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.fold.fold import Fold
@@ -38,8 +38,8 @@ def _stat(facts: Facts, place: int, tally: JitTally) -> FunctionStat:
     spent = ", ".join(f"{name} {percent(ns / tally.dur)}" for name, ns in phases.items() if tally.dur and ns)
     needs = _programs(facts.run, tally.name, tally.callers)
     return FunctionStat(
-        name=facts.names.text(tally.name) or "operations outside of jit",
-        place=facts.names.place(place),
+        name=facts.text(tally.name) or "operations outside of jit",
+        place=facts.place(place),
         backend=spent,
         graphs=tally.programs,
         again=tally.again,
@@ -61,8 +61,8 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Itera
     graphs = sum(one.programs for one in functions) - sum(map(len, (*known.found, known.necessary)))
     text = f"for the first compilation of {plural(graphs, 'program')}: normal."
     if outside > first / 2 and outside > 0:
-        most = max((key for key, one in facts.run.jit.functions.items() if not one.name), key=_dur(facts))
-        place = short(facts.names.place(most[0]))
+        lines = {stack: one.dur for (stack, _), one in facts.run.jit.functions.items() if not one.name}
+        place = short(facts.place(max(lines, key=lines.__getitem__)))
         text += f" Operations outside of jitted functions, most of them at {place}, are programs of their own."
     if cached:
         text += f" Of it {duration(cached)} went into programs that came from the persistent cache."
@@ -99,10 +99,6 @@ def _unkept(facts: Facts, most: float) -> str:
             "of a process that is not the first, or below its least size."
         )
     return said
-
-
-def _dur(facts: Facts) -> Callable[[tuple[int, int]], int]:
-    return lambda key: facts.run.jit.functions[key].dur
 
 
 # -- what the programs need

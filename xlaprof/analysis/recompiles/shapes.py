@@ -31,14 +31,18 @@ def axes(change: Change) -> tuple[int, ...]:
     return tuple(axis for axis, (a, b) in enumerate(zip(old, new, strict=True)) if a != b)
 
 
-_DTYPES = {
-    "f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "s8": "int8", "s16": "int16",
-    "s32": "int32", "s64": "int64", "i64": "int64", "u8": "uint8", "pred": "bool", "c64": "complex64",
-    "c128": "complex128",
-}  # fmt: skip
+_KINDS = {"f": "float", "bf": "bfloat", "s": "int", "i": "int", "u": "uint", "c": "complex"}
+
+
+def dtype_name(kind: str) -> str:
+    """ "float32" of "f32"; what is no short name stays as it is."""
+    found = re.fullmatch(r"([a-z]+)(\d+)", kind)
+    if kind == "pred":
+        return "bool"
+    return f"{_KINDS[found[1]]}{found[2]}" if found is not None and found[1] in _KINDS else kind
 
 
 def dtype_code(words: Vocabulary, kind: str) -> str:
     """ "torch.float32" of "f32" """
-    name = _DTYPES.get(kind)
-    return f"{words.arrays}.{name}" if name else kind
+    name = dtype_name(kind)
+    return f"{words.arrays}.{name}" if name != kind else kind

@@ -9,14 +9,16 @@ whatever else is new in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
+from operator import attrgetter
 
 import msgspec
 
 from xlaprof.analysis.diagnosis import Key, Part, Value
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.principles import KEPT
+from xlaprof.analysis.sums import grouped
 from xlaprof.events import Change
 
 
@@ -27,7 +29,7 @@ def comes_back(records: Iterable[CompileRecord], last: Mapping[int, int]) -> set
     optimizer's state does not come back: it is made again, if at all.
     """
     found = set()
-    for graphs in _by_barrier(records):
+    for graphs in grouped(records, _barrier).values():
         variants = _Variants(graphs)
         recent = nlargest(KEPT, range(len(graphs)), key=lambda at: last.get(graphs[at].program, 0))
         for at, record in enumerate(graphs):
@@ -43,16 +45,12 @@ def causes(records: Iterable[CompileRecord]) -> dict[tuple[int, int], tuple[Chan
     """
     return {
         (record.program, record.t): found
-        for graphs in _by_barrier(records)
+        for graphs in grouped(records, _barrier).values()
         for record, found in zip(graphs, _Variants(graphs).causes(), strict=True)
     }
 
 
-def _by_barrier(records: Iterable[CompileRecord]) -> Iterable[list[CompileRecord]]:
-    barriers: dict[int, list[CompileRecord]] = {}
-    for record in records:
-        barriers.setdefault(record.stack, []).append(record)
-    return barriers.values()
+_barrier: Callable[[CompileRecord], int] = attrgetter("stack")
 
 
 class _Variants:

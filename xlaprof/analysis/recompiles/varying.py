@@ -70,7 +70,7 @@ def varying(facts: Facts, group: Group) -> list[Size]:
     found: list[tuple[dict[int, int], set[int], list[Size]]] = []
     for which, sizes in sorted(took.items(), key=lambda one: one[0] not in own):
         change, axis = changes[which[0]], which[1]
-        made, used = facts.names.place(change.made), facts.names.place(change.stack)
+        made, used = facts.place(change.made), facts.place(change.stack)
         name, read = variable(change, made, used), f"what {operator(change)} reads at {named(used)}"
         rank = len(dims(change.old) or ())
         most = tuple(sorted(every[which]))
@@ -92,15 +92,15 @@ def made_by(facts: Facts, change: Change) -> Place:
 
     Known is what makes the batches of a loop; so the tensor has to be one of them, brought to the device in that loop.
     """
-    if not of_batch(change) or is_fresh(facts.names.place(change.made).acting.code):
+    if not of_batch(change) or is_fresh(facts.place(change.made).acting.code):
         return NOWHERE
-    here = {head(loop) for loop in (facts.names.place(change.made), *facts.names.loops(change.made))}
+    here = {head(loop) for loop in (facts.place(change.made), *facts.names.loops(change.made))}
     rows = axes(change) == (0,)  # the sampler decides how many there are
     made = {
         head(place): place
         for one in facts.run.batches
-        if (one.collated or not rows) and (not change.made or head(facts.names.place(one.stack)) in here)
-        for place in (facts.names.place(one.made),)
+        if (one.collated or not rows) and (not change.made or head(facts.place(one.stack)) in here)
+        for place in (facts.place(one.made),)
     }
     return next(iter(made.values())) if len(made) == 1 else NOWHERE
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import named, short
 from xlaprof.analysis.principles import KEPT
-from xlaprof.analysis.statements import parsed
+from xlaprof.analysis.statements import called, given, nodes
 from xlaprof.events import Change
 from xlaprof.text.strings import clip
 
@@ -51,17 +51,16 @@ def is_index(change: Change) -> bool:
 def expression(code: str, change: Change) -> str:
     """The expression passed for the argument that changed: ``k`` of ``x.topk(k, dim=1)``; empty if not found."""
     argument, _, operation = change.subject.partition(" of aten::")
-    tree = parsed(code)
-    if not operation or tree is None:
+    if not operation:
         return ""
     name = operation.rstrip("_").partition(".")[0]
-    if (index := index_of(code, change)) is not None:
+    if name == "select" and (index := position_of(code, change)) is not None:
         return index.start
     if is_of_moved_number(change):
-        return _only(_text(one) for node in ast.walk(tree) if (one := _moved(node)) is not None)
+        return _only(map(_text, _moved(code)))
     found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _called(node) in (name, f"{name}_"):
+    for node in nodes(code, ast.AST):
+        if isinstance(node, ast.Call) and called(node) in (name, f"{name}_"):
             found.update(_text(keyword.value) for keyword in node.keywords if keyword.arg == argument)
             # the argument that follows the tensor, which a method has before its dot
             functional = not isinstance(node.func, ast.Attribute) or _text(node.func.value) in _MODULES
@@ -91,60 +90,47 @@ class Slice(NamedTuple):
     value: str  # what is written there; "": it is read
 
 
-def slice_of(code: str, change: Change) -> Slice | None:
-    """The one slice of a line, where its start changed and it has an end too."""
-    tree = parsed(code) if change.subject == "start of aten::slice" else None
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)] if tree is not None else []
-    found = [(node, at, one) for node in nodes for at, one in enumerate(_indices(node)) if _has_bounds(one)]
-    if tree is None or len(found) != 1:
-        return None
-    node, axis, bounds = found[0]
-    if not all(isinstance(one, ast.Slice) for one in _indices(node)):  # an index takes a dimension away
-        return None
-    statement = tree.body[0]
-    written = isinstance(statement, ast.Assign) and statement.targets == [node]
-    value = ast.unparse(statement.value) if isinstance(statement, ast.Assign) and written else ""
-    assert isinstance(bounds, ast.Slice)
-    if bounds.lower is None or bounds.upper is None or bounds.step is not None:
-        return None
-    return Slice(ast.unparse(node.value), axis, ast.unparse(bounds.lower), ast.unparse(bounds.upper), value)
-
-
-def index_of(code: str, change: Change) -> Slice | None:
-    """The first of a line's indices that are no constants, where all are the same expression."""
-    tree = parsed(code) if change.subject == "index of aten::select" else None
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)] if tree is not None else []
-    found = [
-        (node, axis, one)
-        for node in nodes
-        for axis, one in enumerate(_indices(node))
-        if isinstance(one, (ast.Name, ast.Attribute, ast.BinOp, ast.Call))
-        and all(isinstance(before, ast.Slice) for before in _indices(node)[:axis])
-    ]
-    if tree is None or not found or not _only(ast.unparse(one) for _, _, one in found):
+def position_of(code: str, change: Change) -> Slice | None:
+    """Where a line reads or writes, if that changed: by its one slice, its one index that is no constant, or a roll."""
+    if change.subject == "shifts of aten::roll":
+        return _roll_of(code)
+    taken = [(node, axis, one) for node in nodes(code, ast.Subscript) for axis, one in enumerate(_indices(node))]
+    if change.subject == "start of aten::slice":
+        found = [one for one in taken if _has_bounds(one[2])]
+        # an index takes a dimension away
+        known = len(found) == 1 and all(isinstance(one, ast.Slice) for one in _indices(found[0][0]))
+    else:
+        found = [
+            (node, axis, one)
+            for node, axis, one in taken
+            if isinstance(one, (ast.Name, ast.Attribute, ast.BinOp, ast.Call))
+            and all(isinstance(before, ast.Slice) for before in _indices(node)[:axis])
+        ]
+        known = change.subject == "index of aten::select" and bool(_only(ast.unparse(one) for _, _, one in found))
+    if not known:
         return None
     node, axis, index = found[0]
-    statement = tree.body[0]
-    written = isinstance(statement, ast.Assign) and statement.targets == [node]
-    value = ast.unparse(statement.value) if isinstance(statement, ast.Assign) and written else ""
-    return Slice(ast.unparse(node.value), axis, ast.unparse(index), "", value)
+    value = next((ast.unparse(one.value) for one in nodes(code, ast.Assign) if one.targets == [node]), "")
+    if not isinstance(index, ast.Slice):
+        return Slice(ast.unparse(node.value), axis, ast.unparse(index), "", value)
+    if index.lower is None or index.upper is None or index.step is not None:
+        return None
+    return Slice(ast.unparse(node.value), axis, ast.unparse(index.lower), ast.unparse(index.upper), value)
 
 
-def roll_of(code: str, change: Change) -> Slice | None:
+def _roll_of(code: str) -> Slice | None:
     """The one ``torch.roll`` of a line, along one dimension: its shift is the start."""
-    tree = parsed(code) if change.subject == "shifts of aten::roll" else None
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
-    calls = [call for call in calls if _called(call) == "roll"]
+    calls = [call for call in nodes(code, ast.Call) if called(call) == "roll"]
     if len(calls) != 1:
         return None
     (call,) = calls
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     method = [] if owner is None or _text(owner) in _MODULES else [owner]
-    given = dict(zip(("input", "shifts", "dims"), [*method, *call.args], strict=False))
-    given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    named = dict(zip(("input", "shifts", "dims"), [*method, *call.args], strict=False))
+    named |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
     try:
-        axis = ast.literal_eval(given["dims"])
-        tensor, shift = ast.unparse(given["input"]), ast.unparse(given["shifts"])
+        axis = ast.literal_eval(named["dims"])
+        tensor, shift = ast.unparse(named["input"]), ast.unparse(named["shifts"])
     except (KeyError, ValueError):
         return None
     return Slice(tensor, axis, shift, "", "") if isinstance(axis, int) else None
@@ -168,12 +154,6 @@ def _is_number(text: str) -> bool:
     return text.lstrip("-").replace(".", "").isdecimal()
 
 
-def _called(node: ast.Call) -> str:
-    if isinstance(node.func, ast.Attribute):
-        return node.func.attr
-    return node.func.id if isinstance(node.func, ast.Name) else ""
-
-
 def _text(node: ast.expr) -> str:
     text = ast.unparse(node)
     return text if len(text) <= 40 else ""
@@ -188,25 +168,24 @@ def variable(change: Change, made: Place, used: Place) -> str:
     if change.name:
         return change.name
     made, used = made.acting, used.acting  # of trainer.train() nothing is moved or read
-    tree = parsed(made.code) if made.line else None
+    code = made.code if made.line else ""
     reading = operator(change)
     if reading == "aten::index" and change.old.startswith("pred"):  # the mask, which is counted first
         reading = "aten::count_nonzero"
-    if tree is None:
-        return _read(used, reading)
-    statement = tree.body[0] if tree.body else None
     bound, several = "", set[str]()
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        left, value = statement.targets[0], statement.value
+    for statement in nodes(code, ast.Assign):
+        (left, *others), value = statement.targets, statement.value
+        if others:
+            break
         if isinstance(left, ast.Tuple) and (made.file, made.func.partition(".<locals>.<")[0]) == (used.file, used.func):
             several = {_text(one) for one in left.elts}
-        several_bound = isinstance(value, ast.Call) and _called(value) in _CONTAINERS
+        several_bound = called(value) in _CONTAINERS
         if isinstance(left, (ast.Name, ast.Attribute)) and not (several_bound or isinstance(value, _COMPREHENSIONS)):
             bound = _text(left)
-            if not change.moved or _moved(value):
+            if not change.moved or _brought(value):
                 return bound
-    local = {name.id for node in ast.walk(tree) if isinstance(node, ast.comprehension) for name in _names(node.target)}
-    moved = [one for node in ast.walk(tree) if (one := _moved(node)) is not None] if change.moved else []
+    local = {name.id for node in nodes(code, ast.comprehension) for name in _names(node.target)}
+    moved = _moved(code) if change.moved else []
     known = _only(
         _text(one) for one in moved if isinstance(one, _VARIABLES) and not local & {n.id for n in _names(one)}
     )
@@ -214,30 +193,30 @@ def variable(change: Change, made: Place, used: Place) -> str:
 
 
 @lru_cache(KEPT)
-def _moved(node: ast.AST) -> ast.expr | None:
-    """What a call brings to the device."""
-    if not isinstance(node, ast.Call) or not re.search(_MOVES, ast.unparse(node)):
-        return None
-    if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda", "xla"):
-        return node.func.value
-    return node.args[0] if _called(node) == "send_cpu_data_to_device" and node.args else None
+def _moved(code: str) -> list[ast.expr]:
+    """What the calls of a line bring to the device."""
+    return [brought for call in nodes(code, ast.Call) for brought in _brought(call)]
+
+
+def _brought(call: ast.expr) -> list[ast.expr]:
+    if not isinstance(call, ast.Call) or not re.search(_MOVES, ast.unparse(call)):
+        return []
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda", "xla"):
+        return [call.func.value]
+    return call.args[:1] if called(call) == "send_cpu_data_to_device" else []
 
 
 def moved_as(code: str, name: str) -> str:
     """The expression that a line brings to the device and binds to ``name``; "" where that is a name of its own."""
-    tree = parsed(code)
-    calls = (_moved(node) for node in ast.walk(tree)) if tree is not None else ()
-    moved = _only(ast.unparse(one) for one in calls if one is not None)
-    bound = tree is not None and any(isinstance(one, ast.Assign) and _text(one.targets[0]) == name for one in tree.body)
+    moved = _only(map(ast.unparse, _moved(code)))
+    bound = any(_text(one.targets[0]) == name for one in nodes(code, ast.Assign))
     return moved if bound and moved != name else ""
 
 
 def is_fresh(code: str) -> bool:
     """Whether a line makes what it brings to the device: ``torch.tensor(rows).to(device)``."""
-    tree = parsed(code)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
-    moved = [one for call in calls if (one := _moved(call)) is not None]
-    given = any(keyword.arg == "device" for call in calls for keyword in call.keywords)
+    moved = _moved(code)
+    given = any(keyword.arg == "device" for call in nodes(code, ast.Call) for keyword in call.keywords)
     return any(isinstance(one, ast.Call) for one in moved) or (given and not moved)
 
 
@@ -246,19 +225,19 @@ def _read(place: Place, operation: str, among: Collection[str] = ()) -> str:
 
     ``among``: it is one of these, if any are given.
     """
-    tree = parsed(place.code) if place.line else None
-    nodes = list(ast.walk(tree)) if tree is not None else []
+    code = place.code if place.line else ""
     name = operation.removeprefix("aten::").rstrip("_")
-    calls = [node for node in nodes if isinstance(node, ast.Call) and _called(node).rstrip("_") == name]
+    calls = [call for call in nodes(code, ast.Call) if called(call).rstrip("_") == name]
     lists = [one for call in calls for one in call.args if isinstance(one, (ast.List, ast.Tuple))]
     # what a list takes by an index was computed, and is no input of the graph
     passed = [one for of in lists for one in of.elts if not isinstance(one, ast.Subscript) or _is_constant(one)]
-    for node in calls or nodes:
+    candidates: Sequence[ast.AST] = calls or nodes(code, ast.AST)
+    for node in candidates:
         if name in _SUBSCRIPTS:
             chosen = isinstance(node, ast.Subscript) and _is_constant(node) == (name == "select")
             passed += [getattr(node, _SUBSCRIPTS[name])] if chosen else []
         elif isinstance(node, ast.Call) and (calls or name not in _OPERATORS):
-            passed += [*node.args, *(keyword.value for keyword in node.keywords)]
+            passed += given(node)
             passed += [node.func.value] if isinstance(node.func, ast.Attribute) else []
         elif name in _OPERATORS:
             passed += [node.left, node.right] if isinstance(node, ast.BinOp) else []

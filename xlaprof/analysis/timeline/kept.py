@@ -11,7 +11,7 @@ from typing import Self
 
 import msgspec
 
-from xlaprof.analysis.sums import copied
+from xlaprof.analysis.sums import twin
 
 from .idle import LONGEST, Cause, IdleBlame, LongGap
 from .spans import Spans
@@ -57,10 +57,7 @@ class StepRows:
         self._shift = 0
 
     def copy(self) -> Self:
-        twin = type(self)()
-        for name, held in vars(self).items():
-            setattr(twin, name, copied(held))
-        return twin
+        return twin(self)
 
     def add(self, ordinal: int, row: StepRow) -> None:
         """Add a step: the one with this ordinal among all steps of the run."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-from xlaprof.analysis.sums import copied
+from xlaprof.analysis.sums import twin
 
 MOST = 200_000  # stretches and cells kept, of all rows
 
@@ -33,13 +33,15 @@ class Row(Generic[K]):
         self.whole: list[Stretch[K]] = []
         self.cells: dict[int, dict[K, list[int]]] = {}  # kind -> [ns, stretches]
 
-    def copy(self) -> Row[K]:
-        twin: Row[K] = Row()
-        twin.whole, twin.cells = copied(self.whole), copied(self.cells)
-        return twin
+    def copy(self) -> Self:
+        return twin(self)
 
     def __len__(self) -> int:
         return len(self.whole) + len(self.cells)
+
+    def within(self, start: int, end: int) -> list[Stretch[K]]:
+        """The stretches that lie in ``[start, end)``, if only in part."""
+        return [one for one in self.whole if one.end > start and one.start < end]
 
     def put(self, cell: int, kind: K, ns: int, count: int) -> bool:
         """Add to a cell; whether it is a new one."""
@@ -66,10 +68,7 @@ class Spans(Generic[R, K]):
 
     def copy(self) -> Self:
         """A twin that can be added to."""
-        twin = type(self)()
-        for name, held in vars(self).items():
-            setattr(twin, name, copied(held))
-        return twin
+        return twin(self)
 
     def add(self, key: R, start: int, end: int, kind: K, detail: Any = None) -> None:
         """Note that ``kind`` lasted over ``[start, end)``."""

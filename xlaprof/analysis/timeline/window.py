@@ -15,7 +15,7 @@ from typing import Self
 import msgspec
 
 from xlaprof.analysis.names import Ids
-from xlaprof.analysis.sums import copied
+from xlaprof.analysis.sums import twin
 
 from .device import DeviceTimeline, IdleStretch
 from .host import OTHER, SCOPE, TRACING, HostTimeline, Segment, within
@@ -213,10 +213,7 @@ class Window:
 
     def copy(self) -> Self:
         """A twin that can be settled without touching this one."""
-        twin = type(self)()
-        for name, held in vars(self).items():
-            setattr(twin, name, copied(held))
-        return twin
+        return twin(self)
 
     def merge(self, other: Window, ids: Ids) -> None:
         """Add the settled totals of another recording, its ids mapped to ours."""

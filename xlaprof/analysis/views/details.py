@@ -6,17 +6,19 @@ As frozen structs, in bounded numbers. Lengths are seconds.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import nlargest
 
 import msgspec
 
 from xlaprof.analysis.evidence.compilation import program_stat
 from xlaprof.analysis.fold.fold import Fold
-from xlaprof.analysis.fold.torch_compile import BreakTally, Part
+from xlaprof.analysis.fold.jit import JitRecord
+from xlaprof.analysis.fold.torch_compile import BreakTally, Part, RecompileRecord
 from xlaprof.analysis.model import Place, ProgramStat
+from xlaprof.analysis.sums import grouped
 from xlaprof.analysis.timeline.host import CAUSES
-from xlaprof.events import Change, Guard
+from xlaprof.events import Change, Recompile
 from xlaprof.text.quantities import plural, times
 
 GRAPHS = 2_000
@@ -49,6 +51,16 @@ class Again(msgspec.Struct, frozen=True):
     compile_s: float
     place: Place  # the line that called
     changes: tuple[tuple[str, str, str, str], ...]  # kind, subject, old, new
+
+    @property
+    def told(self) -> str:
+        """What changed first; empty where it is not known."""
+        return changed(*self.changes[0]) if self.changes else ""
+
+
+def changed(what: str, subject: str, old: str, new: str) -> str:
+    """ "shape of x: f32[8] -> f32[5]" """
+    return f"{what} of {subject}: {old} -> {new}" if subject else f"{what}: {old} -> {new}"
 
 
 class Break(msgspec.Struct, frozen=True):
@@ -113,7 +125,7 @@ def details(run: Fold) -> Details:
     return Details(
         graphs=tuple(_graphs(run)),
         functions=tuple(_functions(run)),
-        jax=tuple(_again_in_jax(run)),
+        jax=tuple(_again(run, record, record.event.dur) for record in run.jit.records[:GRAPHS]),
         transfers=tuple(_transfers(run)),
         lines=tuple(_lines(run)),
     )
@@ -151,14 +163,7 @@ def _parted(graph: Graph, change: Change, run: Fold) -> Graph:
 def _functions(run: Fold) -> Iterator[Function]:
     compiled = run.torch_compile
     breaks = [(key[0], tally) for key, tally in compiled.breaks.items()]
-    again: dict[tuple[int, int], list[Again]] = defaultdict(list)
-    for record in compiled.recompiles:
-        event = record.event
-        place = run.names.place(event.stack)
-        guards = tuple(map(_guard, event.guards))
-        again[event.code, event.func].append(
-            Again(run.names.text(event.func), record.step, record.dur / 1e9, place, guards)
-        )
+    again = grouped(compiled.recompiles, lambda record: (record.event.code, record.event.func))
     for (code, name), tally in sorted(compiled.functions.items(), key=lambda item: -item[1].dur)[:LINES]:
         yield Function(
             name=run.names.text(name),
@@ -167,12 +172,17 @@ def _functions(run: Fold) -> Iterator[Function]:
             graphs=tally.versions,
             compile_s=tally.dur / 1e9,
             breaks=tuple(_behind(run, breaks, (code, name, 0), frozenset())),
-            again=tuple(again[code, name]),
+            again=tuple(_again(run, record, record.dur) for record in again.get((code, name), ())),
         )
 
 
-def _guard(guard: Guard) -> tuple[str, str, str, str]:
-    return guard.kind, guard.subject, guard.old, guard.new
+def _again(run: Fold, record: RecompileRecord | JitRecord, ns: int) -> Again:
+    event = record.event
+    if isinstance(event, Recompile):
+        changes = tuple((one.kind, one.subject, one.old, one.new) for one in event.guards)
+    else:
+        changes = tuple((one.kind, one.name, one.old, one.new) for one in event.changes)
+    return Again(run.names.text(event.func), record.step, ns / 1e9, run.names.place(event.stack), changes)
 
 
 def _behind(run: Fold, breaks: list[tuple[int, BreakTally]], part: Part, passed: frozenset[int]) -> Iterator[Break]:
@@ -196,14 +206,6 @@ def _behind(run: Fold, breaks: list[tuple[int, BreakTally]], part: Part, passed:
         )
 
 
-def _again_in_jax(run: Fold) -> Iterator[Again]:
-    for record in run.jit.records[:GRAPHS]:
-        event = record.event
-        changes = tuple((change.kind, change.name, change.old, change.new) for change in event.changes)
-        place = run.names.place(event.stack)
-        yield Again(run.names.text(event.func), record.step, event.dur / 1e9, place, changes)
-
-
 def _transfers(run: Fold) -> Iterator[Transfer]:
     for (stack, op), read in nlargest(LINES, run.reads.items(), key=lambda item: item[1].dur):
         yield Transfer(
@@ -218,16 +220,18 @@ def _transfers(run: Fold) -> Iterator[Transfer]:
 
 
 def _lines(run: Fold) -> Iterator[LineCost]:
-    costs: dict[tuple[str, int], list[tuple[str, float, str]]] = defaultdict(list)
-    places: dict[tuple[str, int], Place] = {}
-    for stack, part, ns, text in _costs(run):
-        place = run.names.place(stack)
-        if place.file and place.line:
-            places.setdefault(place.at, place)
-            costs[place.at].append((part, ns / 1e9, text))
-    totals = {line: sum(seconds for _, seconds, _ in items) for line, items in costs.items()}
-    for line in nlargest(LINES, totals, key=totals.__getitem__):
-        yield LineCost(places[line], totals[line], tuple(sorted(costs[line], key=lambda item: -item[1])))
+    items = ((run.names.place(stack), part, ns, text) for stack, part, ns, text in _costs(run))
+    return by_line(items, LINES)
+
+
+def by_line(costs: Iterable[tuple[Place, str, int, str]], most: int) -> Iterator[LineCost]:
+    """The dearest lines, ``most`` of them; ``costs``: line, part, ns, in words. What has no line is left out."""
+    known = (cost for cost in costs if cost[0].file and cost[0].line)
+    found = []
+    for group in grouped(known, lambda cost: cost[0].at).values():
+        items = sorted(((part, ns / 1e9, text) for _, part, ns, text in group), key=lambda item: -item[1])
+        found.append(LineCost(group[0][0], sum(ns / 1e9 for _, _, ns, _ in group), tuple(items)))
+    yield from nlargest(most, found, key=lambda line: line.seconds)
 
 
 def _costs(run: Fold) -> Iterator[tuple[int, str, int, str]]:

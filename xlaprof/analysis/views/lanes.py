@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from xlaprof import events as ev
+from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import Names
+from xlaprof.analysis.places import culprit
 from xlaprof.analysis.timeline.host import CAUSES, GLIMPSE, OTHER, SCOPE, WAIT
 from xlaprof.analysis.timeline.idle import Cause, Seen
 from xlaprof.analysis.timeline.spans import Spans
@@ -162,6 +164,11 @@ def label(kind: Kind, told: Told | None, names: Names) -> str:
         return told.text
     what = [name or kind.part, names.text(told.op) if told.op else "", told.text]
     return ", ".join(filter(None, what))
+
+
+def place_of(told: Told, names: Names) -> Place:
+    """The line of a stretch, of plain Python the one of the two around it to show."""
+    return culprit(*names.bracket(told.stack, told.after)) if told.after else names.place(told.stack)
 
 
 def part_of(cause: Cause) -> str:

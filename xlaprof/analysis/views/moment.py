@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import Names
-from xlaprof.analysis.places import culprit, short
+from xlaprof.analysis.places import short
 from xlaprof.analysis.timeline.spans import Stretch
 from xlaprof.analysis.views.course import Bar
-from xlaprof.analysis.views.details import Again, Details, Graph, LineCost
-from xlaprof.analysis.views.lanes import HOST, Kind, Lanes, Told, label
+from xlaprof.analysis.views.details import Again, Details, Graph, LineCost, by_line, changed
+from xlaprof.analysis.views.lanes import HOST, Kind, Lanes, label, place_of
 from xlaprof.text.quantities import duration, times
 
 LINES = 200
@@ -44,16 +43,14 @@ def moment(bar: Bar, lanes: Lanes, names: Names, begin: int, details: Details, f
     graphs = [one for one in details.graphs if bar.first <= one.step <= bar.last]
     again = [one for function in details.functions for one in function.again if bar.first <= one.step <= bar.last]
     again += [one for one in details.jax if bar.first <= one.step <= bar.last]
-    seen = {(cost.place.file, cost.place.line) for cost in lines}
-    for graph in graphs:
-        seen |= {(place.file, place.line) for _, place in graph.places}
-    seen |= {(one.place.file, one.place.line) for one in again}
+    seen = {one.place.at for one in lines} | {one.place.at for one in again}
+    seen |= {place.at for graph in graphs for _, place in graph.places}
     return Moment(
         bar,
         why=_why(bar, lines, graphs, again),
         lines=lines,
         graphs=tuple(one.program for one in graphs),
-        findings=frozenset(one.id for one in findings if (one.place.file, one.place.line) in seen),
+        findings=frozenset(one.id for one in findings if one.place.at in seen),
     )
 
 
@@ -64,11 +61,11 @@ def _why(bar: Bar, lines: tuple[LineCost, ...], graphs: list[Graph], again: list
         if not one.what:
             return f"because graph {one.program} was compiled, which is unlike all before, at {short(one.place)}"
         place = one.places[0][1] if one.places else one.place
-        change = _change(one.what, one.subject, one.old, one.new)
+        change = changed(one.what, one.subject, one.old, one.new)
         return f"because graph {one.program} was compiled: {change}, at {short(place)}"
     if part == "compile" and again:
         last = max(again, key=lambda other: other.compile_s)
-        change = f": {_change(*last.changes[0])}" if last.changes else ""
+        change = f": {last.told}" if last.told else ""
         return f"because {last.name} was compiled again{change}, called at {short(last.place)}"
     found = next((cost.place for cost in lines if cost.items[0][0] == part), None)
     if found is None:
@@ -76,40 +73,24 @@ def _why(bar: Bar, lines: tuple[LineCost, ...], graphs: list[Graph], again: list
     return f"because of {short(found)}" + (f": {found.code}" if found.code else "")
 
 
-def _change(what: str, subject: str, old: str, new: str) -> str:
-    return f"{what} of {subject}: {old} -> {new}" if subject else f"{what}: {old} -> {new}"
-
-
 def _lines(lanes: Lanes, names: Names, start: int, end: int) -> Iterator[LineCost]:
     """Host time by line; what happened within something else, as a compile within a barrier, is not counted twice."""
-    costs: dict[_Line, dict[tuple[str, str], list[int]]] = defaultdict(dict)
+    sums: dict[tuple[_Line, str, str], list[int]] = {}
     places: dict[_Line, Place] = {}
     for key, row in lanes.spans.rows.items():
-        if key[0] != HOST:
-            continue
-        inside = [one for one in row.whole if one.end > start and one.start < end]
-        for one, ns in _own(inside, start, end):
-            place = _place(one.detail, names)
-            if place.line:
-                line = place.file, place.line
-                places.setdefault(line, place)
-                what = one.kind.part, label(one.kind, one.detail, names)
-                sums = costs[line].setdefault(what, [0, 0])
-                sums[0] += ns
-                sums[1] += 1
-    found = []
-    for line, items in costs.items():
-        named = [(part, ns / 1e9, f"{text} {times(count)}" if count > 1 else text)
-                 for (part, text), (ns, count) in items.items()]  # fmt: skip
-        named.sort(key=lambda item: -item[1])
-        found.append(LineCost(places[line], sum(seconds for _, seconds, _ in named), tuple(named)))
-    yield from sorted(found, key=lambda cost: -cost.seconds)[:LINES]
-
-
-def _place(told: Told, names: Names) -> Place:
-    if told.after:
-        return culprit(*names.bracket(told.stack, told.after))
-    return names.place(told.stack) if told.stack else Place()
+        for one, ns in _own(row.within(start, end), start, end) if key[0] == HOST else ():
+            place = place_of(one.detail, names)
+            places.setdefault(place.at, place)
+            held = sums.setdefault((place.at, one.kind.part, label(one.kind, one.detail, names)), [0, 0])
+            held[0] += ns
+            held[1] += 1
+    return by_line(
+        (
+            (places[line], part, ns, f"{text} {times(count)}" if count > 1 else text)
+            for (line, part, text), (ns, count) in sums.items()
+        ),
+        LINES,
+    )
 
 
 def _own(stretches: list[Stretch[Kind]], start: int, end: int) -> Iterator[tuple[Stretch[Kind], int]]:

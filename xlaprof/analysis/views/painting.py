@@ -14,12 +14,12 @@ from xlaprof.analysis.evidence.idle_time import label as cause_name
 from xlaprof.analysis.evidence.idle_time import place_of
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.places import culprit
 from xlaprof.analysis.run import KeptRun
 from xlaprof.analysis.timeline.idle import Cause, LongGap
 from xlaprof.analysis.timeline.kept import KeptWindow
 from xlaprof.analysis.timeline.spans import Row, Stretch
-from xlaprof.analysis.views.lanes import DEVICE, TRANSFERS, Kind, Lanes, Told, label, part_of, title
+from xlaprof.analysis.views.lanes import DEVICE, TRANSFERS, Kind, Lanes, label, part_of, title
+from xlaprof.analysis.views.lanes import place_of as line_of
 
 ROWS = 40  # further ones are left out
 EIGHTHS = 8
@@ -103,10 +103,7 @@ def _rows(lanes: Lanes, window: KeptWindow, run: KeptRun) -> Iterable[_Drawn]:
     keys = sorted(spans.rows, key=lambda key: (key[0] in (DEVICE, TRANSFERS), key[1] * (key[0] < DEVICE), key))
 
     def tell(one: Stretch[Kind]) -> tuple[str, Place, tuple[tuple[str, float], ...]]:
-        told: Told = one.detail
-        if told.after:
-            return label(one.kind, told, names), culprit(*names.bracket(told.stack, told.after)), ()
-        return label(one.kind, told, names), names.place(told.stack) if told.stack else NOWHERE, ()
+        return label(one.kind, one.detail, names), line_of(one.detail, names), ()
 
     def tell_gap(one: Stretch[Cause]) -> tuple[str, Place, tuple[tuple[str, float], ...]]:
         gap: LongGap = one.detail
@@ -125,9 +122,7 @@ def _cells(of: _Drawn, start: int, cell: int, width: int) -> tuple[Cell, ...]:
     end = start + cell * width
     owner = [""] * width  # of cells that one stretch fills
     filled: list[dict[str, int]] = [{} for _ in range(width)]
-    inside = [one for one in of.row.whole if one.end > start and one.start < end]
-    inside.sort(key=lambda one: one.start - one.end)  # the shorter are drawn over the longer
-    for one in inside:
+    for one in sorted(of.row.within(start, end), key=lambda one: one.start - one.end):  # the shorter over the longer
         part = of.part(one.kind)
         since, until = max(one.start, start) - start, min(one.end, end) - start
         first, past = since // cell, min(width - 1, until // cell)

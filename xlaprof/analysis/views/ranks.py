@@ -13,8 +13,8 @@ from statistics import median
 import msgspec
 
 from xlaprof.analysis.model import Finding, Place, Report
-from xlaprof.analysis.views.course import Bar, Course
-from xlaprof.analysis.views.details import Details
+from xlaprof.analysis.views.course import Course
+from xlaprof.analysis.views.details import Details, changed
 from xlaprof.text.parts import PARTS
 from xlaprof.text.quantities import plural
 
@@ -122,7 +122,8 @@ def _rank(member: Member, first: int, last: int) -> Rank:
     within = sum(bar.total_s for bar in bars) / steps
     # A step's begin is known, a pause after the last one is not: the cycle is that of the steps before the last.
     cycle = max(within, (bars[-1].start_s - bars[0].start_s) / before_last)
-    parts = {name: seconds / steps for name, seconds in _sums(bars) if seconds > 0}
+    sums = ((name, sum(bar.parts[number] for bar in bars)) for number, (name, _) in enumerate(PARTS))
+    parts = {name: seconds / steps for name, seconds in sums if seconds > 0}
     wait = sum(parts.pop(name, 0.0) for name in _WAITS)
     if cycle - within > 0:
         parts[BETWEEN] = cycle - within
@@ -136,11 +137,6 @@ def _rank(member: Member, first: int, last: int) -> Rank:
         busy_s=sum(bar.busy_s for bar in bars) / steps,
         parts=tuple(sorted(parts.items(), key=lambda one: -one[1])),
     )
-
-
-def _sums(bars: Sequence[Bar]) -> Iterator[tuple[str, float]]:
-    for number, (name, _) in enumerate(PARTS):
-        yield name, sum(bar.parts[number] for bar in bars)
 
 
 def _slow(compared: Sequence[tuple[Rank, Member]]) -> Slow | None:
@@ -226,28 +222,21 @@ def _divergences(members: Sequence[Member]) -> Iterator[Divergence]:
         )
         if others:
             one = max(having.values(), key=lambda one: one.compile_s)
-            place, change = one.place, one.change
-            found.append(Divergence(one.what, tuple(sorted(having)), others, step, one.compile_s, place, change))
+            who = tuple(sorted(having)), others
+            found.append(Divergence(one.what, *who, step, one.compile_s, one.place, one.change))
     yield from sorted(found, key=lambda one: (one.step, -one.compile_s))[:_MOST]
 
 
 def _programs(details: Details) -> Iterator[_Compiled]:
     for graph in details.graphs:
-        change = f"{graph.what} of {graph.subject or 'the graph'}: {graph.old} -> {graph.new}" if graph.what else ""
+        change = changed(graph.what, graph.subject or "the graph", graph.old, graph.new) if graph.what else ""
         what = f"graph {graph.program}, {plural(graph.ops, 'operation')}"
         yield _Compiled(("xla", graph.hash), what, graph.step, graph.compile_s, graph.place, change)
     for function in details.functions:
         for again in function.again:
-            key = ("torch.compile", function.name, again.place.file, again.place.line, again.changes)
-            yield _Compiled(key, f"{function.name}, compiled again", again.step, again.compile_s, again.place,
-                            _told(again.changes))  # fmt: skip
+            key = ("torch.compile", function.name, again.place.at, again.changes)
+            what = f"{function.name}, compiled again"
+            yield _Compiled(key, what, again.step, again.compile_s, again.place, again.told)
     for again in details.jax:
-        key = ("jax", again.name, again.place.file, again.place.line, again.changes)
-        yield _Compiled(key, f"{again.name} (JAX)", again.step, again.compile_s, again.place, _told(again.changes))
-
-
-def _told(changes: tuple[tuple[str, str, str, str], ...]) -> str:
-    if not changes:
-        return ""
-    kind, subject, old, new = changes[0]
-    return f"{kind} of {subject}: {old} -> {new}" if subject else f"{kind}: {old} -> {new}"
+        key = ("jax", again.name, again.place.at, again.changes)
+        yield _Compiled(key, f"{again.name} (JAX)", again.step, again.compile_s, again.place, again.told)
