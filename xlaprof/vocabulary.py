@@ -35,6 +35,14 @@ class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
     #: what feeds the loop: how to read ahead, where its work can go, how to leave out a short last batch
     load_ahead: String = "more DataLoader workers, a larger prefetch_factor"
     background: String = "a background thread (DataLoader workers)"
+    #: how to bring to the device once what is brought there again and again: in a module's forward, elsewhere, in code
+    as_buffer: String = (
+        "Register it in the module's __init__ (self.register_buffer(...)), so that model.to(device) moves it once"
+    )
+    put_once: String = "Bring it to the device once, before the loop, and use that in the loop"
+    put_once_code: String = "{name} = {name}.to(device)  # once, before the loop"
+    #: what brings the next batch to the device while the step of this one runs
+    send_ahead: String = "torch_xla.distributed.parallel_loader.MpDeviceLoader(loader, device) does so in threads"
     drop_last: String = "pass drop_last=True to the DataLoader"
     drop_last_code: String = "DataLoader(..., drop_last=True)"
     #: the setting that makes every Python number an input of the graph, and how to run with it; "" where there is none

@@ -17,6 +17,7 @@ from tests.advice import (
     test_replacements,
     test_sizes,
     test_steps,
+    test_uploads,
 )
 from tests.sources import test_dynamo_advice, test_dynamo_break_advice
 
@@ -134,6 +135,7 @@ def taken() -> Iterator[str]:
         test_steps.BARRIERS,
         test_steps.GROWING,
         test_steps.IDLE,
+        test_uploads.AHEAD,
     )
     yield from (case.words for some in cases for case in some)
     yield from (one.words for one in test_replacements.REPLACED)

@@ -69,7 +69,10 @@ timed = [
     st.builds(Gc, t=moments, dur=lengths, generation=few, stack=few),
     st.builds(DataWait, t=moments, dur=lengths, tid=threads),
     st.builds(DeviceWait, t=moments, dur=lengths, stack=few),
-    st.builds(TransferToDevice, t=moments, dur=lengths, bytes=few, stack=few, tid=threads),
+    st.builds(
+        TransferToDevice, t=moments, dur=lengths, bytes=few, stack=few, tid=threads, calls=few, again=st.booleans(),
+        what=few,
+    ),
     st.builds(
         TransferFromDevice, t=moments, dur=lengths, wait=lengths, bytes=few, op=few, stack=few, tid=threads,
         late=st.booleans(),

@@ -38,7 +38,12 @@ ticks = st.integers(0, 40).map(lambda n: n * TICK)
 acts = st.one_of(
     st.builds(lambda n, depth, tid: lambda t, d: Scope(name=n, t=t, dur=d, depth=depth, tid=tid), few, few, threads),
     st.builds(lambda a, b: lambda t, d: Hole(t=t, dur=d, before=a, after=b), few, few),
-    st.builds(lambda s, tid: lambda t, d: TransferToDevice(t=t, dur=d, bytes=4, stack=s, tid=tid), few, threads),
+    st.builds(
+        lambda s, tid, calls, again: lambda t, d: TransferToDevice(
+            t=t, dur=d, bytes=4, stack=s, tid=tid, calls=calls, again=again, what=s * again
+        ),
+        few, threads, few, st.booleans(),
+    ),
     st.builds(
         lambda s, op, via, tid, late: lambda t, d: TransferFromDevice(
             t=t, dur=d, wait=d // 2, bytes=4, stack=s, op=op, via=via, tid=tid, late=late

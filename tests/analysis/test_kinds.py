@@ -18,6 +18,7 @@ from analysis.test_gaps import Watched
 from analysis.test_growth import trained
 from analysis.test_missing_barriers import attack, unrolled
 from analysis.test_reads import looped, selecting
+from analysis.test_uploads import uploading
 from xlaprof.analysis import findings
 from xlaprof.analysis.findings import kinds, names
 from xlaprof.analysis.gates.limits import LIMITS
@@ -106,6 +107,16 @@ def _waiting() -> Story:
             story.emit(DeviceWait(story.now, 20_000_000, wait))
             story.spend(20)
     return story
+
+
+@planted("upload: the same data in each step")
+def _same_data() -> Story:
+    return uploading(again=True)
+
+
+@planted("upload: new data that each step waits for")
+def _new_data() -> Story:
+    return uploading(again=False)
 
 
 @planted("frozen: compiled after warm-up, and refused")

@@ -19,8 +19,9 @@ import xlaprof
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.run import Run
 from xlaprof.events import DeviceWait, Execute, JitCompile, Step, StepDigest, TransferFromDevice, TransferToDevice
-from xlaprof.sources.jax.device import APART_NS, _of_the_host
+from xlaprof.sources.jax.device import APART_NS
 from xlaprof.sources.jax.sites import Site
+from xlaprof.sources.jax.uploads import _of_the_host
 
 
 def record(path: Path, program: Callable[[], Any]) -> Recorded:

@@ -378,6 +378,8 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
             taken += _take(idle, list(idle), cost - taken)
         bill.explain(finding, taken, aside)
     for finding in findings:
+        if finding.kind == "upload" and not _cuts(facts, finding):
+            bill.explain(finding, _take(idle, [host.UPLOAD], finding.cost_s * 1e9))
         if finding.kind == "op_by_op" and isinstance(finding.counted, Matching):
             tallies = (facts.run.jit.functions.get((int(stack), 0)) for (stack,) in finding.counted.keys)
             compiled = sum(one.dur for one in tallies if one is not None)

@@ -268,6 +268,9 @@ class TransferToDevice(Event, frozen=True, tag="h2d"):
     tensors: Count = 1
     stack: Id = 0
     tid: Id = 1
+    calls: Count = 1  # uploads it stands for: calls of a jitted function that follow each other fast are told as one
+    again: bool = False  # this line had brought the same data to the device before
+    what: Id = 0  # Text id: which data came again, "text f64[8000,96]"
 
 
 class TransferFromDevice(Event, frozen=True, tag="d2h"):

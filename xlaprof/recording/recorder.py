@@ -29,6 +29,7 @@ from xlaprof.text.quantities import plural
 from .intern import Interner
 from .logfile import MODE, header, open_log, rank_and_world, rank_path, refusal
 from .looks import Looks
+from .repeats import Repeats
 from .sampling import Sampler, StepOpened
 from .stacks import RawFrame, is_users, user_frames
 from .writer import Writer
@@ -121,15 +122,13 @@ class Recorder:
     ) -> None:
         import asyncio  # slow to import, and of no use to programs that do not record
 
-        self.detail: Detail = detail
-        self.mode = mode
+        self.detail, self.mode = detail, mode
         self.queue: list[Any] = []
         self.limit = QUEUE_LIMIT  # 0 once the recording is over
         self.turns = 0  # steps and barriers so far
         self.edge = 0  # ns: when a scope last began or ended
         self.due = 0  # ns: a writer that has not written until then is let in
-        self._overflow = 0
-        self._overflow_lock = threading.RLock()
+        self._overflow, self._overflow_lock = 0, threading.RLock()
         self._interner = Interner(self.queue.append)
         # bound once: these are the hot path
         self.text: Callable[[str], int] = self._interner.text
@@ -140,6 +139,7 @@ class Recorder:
         self.here = self._interner.here
         self.running_loop = asyncio._get_running_loop
         self.in_dynamo: Callable[[], bool] = _never
+        self.repeats = Repeats()
         self.thread: Callable[[], int] = self._interner.thread
         self._attached: list[_Attached] = []
         self._counters_at = time.perf_counter_ns()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+
+_BITS = re.compile(r"^(float|int|uint|complex)(\d+)$")
 
 
 def printable(text: str) -> str:
@@ -35,6 +38,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     close = get_close_matches(word, list(known), n=1)
     return f"did you mean '{close[0]}'?" if close else ""
+
+
+def short_dtype(dtype: str) -> str:
+    """``float32`` as ``f32``."""
+    return "bf16" if dtype == "bfloat16" else _BITS.sub(lambda found: found[1][0] + found[2], dtype)
+
+
+def array_text(dtype: str, shape: Iterable[object]) -> str:
+    """The type of an array: "f32[8,128]"."""
+    return f"{short_dtype(dtype)}[{','.join(map(str, shape))}]"
 
 
 def file_line(file: str, line: int) -> str:

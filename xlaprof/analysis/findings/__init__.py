@@ -22,6 +22,7 @@ from xlaprof.text.quantities import duration
 #: small.
 _WEIGHED = 12
 _READ, _OF_VALUES = ("fallback", "transfer"), ("size", "argument")  # kinds that read; changes that a value makes
+_MOVES = (*_READ, "upload")  # kinds that move values between host and device
 _FAR = 3  # times: a gain so far below the cost needs a reason,
 _ALIKE = 0.1  # gains that differ by this part of the larger are one
 _EXACT = (
@@ -83,8 +84,8 @@ def _joined(
     for several in grouped(found, lambda one: id(one) if (change := end(one)) is None else change).values():
         leading = max(several, key=leads)  # type: ignore[arg-type]
         others = [one for one in several if one is not leading]
-        # the same once more; or one of the two is the read of a value and the other what that makes
-        parts = [one for one in others if one.kind in (leading.kind, *_READ) or leading.kind in _READ]
+        # the same once more; or one of the two moves a value and the other is what that makes
+        parts = [one for one in others if one.kind in (leading.kind, *_MOVES) or leading.kind in _MOVES]
         joined.append(facts.joined(leading, parts) if parts else leading)
         joined += [one for one in others if one not in parts]
     return joined
@@ -110,22 +111,23 @@ def _reads(facts: Facts, found: list[Finding]) -> list[Finding]:
 
 
 def _ended_by_one_change(facts: Facts, found: list[Finding]) -> list[Finding]:
-    """The paths and numbers that a value decides on belong to the read of it, and all that an option ends to what costs
-    most of it."""
+    """The paths and numbers that a value decides on belong to the read of it, the gaps in which the device waits for an
+    upload to that, and all that an option ends to what costs most of it."""
 
     def end(one: Finding) -> Hashable | None:
         return None if one in facts.aside else facts.ended_by.get(one.id)
 
-    return _joined(facts, found, end, lambda one: (one.kind in _READ, one.cost_s))
+    return _joined(facts, found, end, lambda one: (one.kind in _MOVES, one.cost_s))
 
 
 def _side_by_side(facts: Facts, found: list[Finding]) -> list[Finding]:
-    """Lines of a function that read to one end, or by one line of a library: without one the next waits as long."""
+    """Lines of a function that read, or bring to the device, to one end, or by one line of a library: without one the
+    next waits as long."""
 
     def end(one: Finding) -> Hashable | None:
         place = one.place
-        reads = one.kind in _READ and (one.kind == "transfer" or place.library)
-        if not reads or not place.line or one in facts.aside:
+        moves = one.kind in _MOVES and (one.kind != "fallback" or place.library)
+        if not moves or not place.line or one in facts.aside:
             return None
         return one.kind, place.file, place.func, place.library[:1], one.operation, one.count, one.advice
 

@@ -151,8 +151,16 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         # a gap from one step into the next is the one's or the other's: of as many gaps as steps none is missing
         rhythm=activity.rhythm.text(0 if in_all(gaps, facts.full_steps) else facts.full_steps),
         also=(activity.line, *([_longest_pause(facts, host.DATA)] if activity.kind == host.DATA else [])),
-        ended_by=_call(facts, activity),
+        ended_by=_upload(facts, activity, place) or _call(facts, activity),
     )
+
+
+def _upload(facts: Facts, activity: Activity, place: Place) -> tuple[str, tuple[str, int]] | None:
+    """The line of a call that brings its arguments to the device, where that is all that was seen: one upload."""
+    if activity.kind != host.DISPATCH or not place.line:
+        return None
+    sends = any(facts.names.place(stack).at == place.at for stack, _ in facts.run.sent)
+    return ("upload", place.at) if sends else None
 
 
 def _call(facts: Facts, activity: Activity) -> tuple[str, str, str, int] | None:

@@ -41,6 +41,9 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     _add(mine.reads, theirs.reads, pair)
     for key, via in theirs.vias.items():
         mine.vias.setdefault(pair(key), text(via))
+    _add(mine.sent, theirs.sent, lambda key: (stack(key[0]), key[1]))
+    for place, what in theirs.came_again.items():
+        mine.came_again.setdefault(stack(place), text(what))
     add_counts(mine.read_runs, theirs.read_runs, stack)
     add_counts(mine.selections, theirs.selections, pair)
     add_counts(mine.given, theirs.given, stack)

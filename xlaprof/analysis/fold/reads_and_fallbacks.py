@@ -1,4 +1,4 @@
-"""Reads and fallbacks: part of the totals of a recording."""
+"""Reads, uploads and fallbacks: part of the totals of a recording."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xlaprof.analysis.timeline import host
 from xlaprof.events import Execute, Fallback, Selected, StepDigest, TransferFromDevice, TransferToDevice
 
 from .recording import Recording
-from .tallies import FallbackTally, ReadTally, Timed
+from .tallies import FallbackTally, ReadTally, Timed, UploadTally
 
 PLACES = 16_384  # places kept apart; all further ones count as one unknown place
 PENDING = 10_000  # reads and fallbacks held until a step claims them
@@ -30,13 +30,15 @@ class Read(msgspec.Struct):
 
 
 class ReadsAndFallbacks(Recording):
-    """Reads and fallbacks so far, by place and operation."""
+    """Reads, uploads and fallbacks so far, by place and operation."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reads: dict[tuple[int, int], ReadTally] = {}
         self.fallbacks: dict[tuple[int, int], FallbackTally] = {}
-        self.read = Timed()
+        self.read, self.uploads = Timed(), Timed()
+        self.sent: dict[tuple[int, bool], UploadTally] = {}  # by stack, and whether the same data came again
+        self.came_again: dict[int, int] = {}  # stack -> Text id: the data
         self.vias: dict[tuple[int, int], int] = {}  # (stack, op) of reads -> the library's function that read
         self.read_runs: dict[int, int] = {}  # stack of reads -> ns of device work only for them
         #: (stack, op) of writes by a mask whose size was read -> graphs
@@ -81,6 +83,20 @@ class ReadsAndFallbacks(Recording):
             self.last_transfer = (end, stack)
         if end > self.last:
             self.last = end
+
+    def _on_upload(self, event: TransferToDevice) -> None:
+        start, dur = event.t, event.dur
+        self.recent_uploads.append(event)
+        uploads = self.uploads  # without a call: they are many
+        uploads.count += 1
+        uploads.ns += dur
+        if event.tid == self.main_thread:
+            self._paint((start, start + dur, host.UPLOAD, event.stack))
+            tally = tally_of(self.sent, (event.stack, event.again), PLACES, (0, False), UploadTally)
+            tally.add(event.calls, dur, event.bytes)
+            tally.rhythm.at(self.steps_ended, event.calls)
+            if event.what and len(self.came_again) < PLACES:
+                self.came_again[event.stack] = event.what
 
     def _on_selected(self, event: Selected) -> None:
         add_bounded(self.selections, (event.stack, event.op), 1, PENDING)

@@ -83,6 +83,20 @@ class ReadTally(Tally):
         return self.count - self.digest_count
 
 
+class UploadTally(Tally):
+    """Uploads by the main thread at one place: of data that came again, or of new data. Nanoseconds."""
+
+    count: int = 0
+    dur: int = 0
+    bytes: int = 0
+    rhythm: Rhythm = msgspec.field(default_factory=Rhythm)
+
+    def add(self, count: int, dur: int, bytes: int) -> None:
+        self.count += count
+        self.dur += dur
+        self.bytes += bytes
+
+
 class FallbackTally(Tally):
     """Runs of one operation on the CPU, at one place, with the transfers they caused. Nanoseconds."""
 

@@ -19,9 +19,19 @@ from .cuts import Cuts
 from .distribution import Distribution
 from .frozen import Frozen
 from .jit import Jit
-from .reads_and_fallbacks import ReadsAndFallbacks, pair
+from .reads_and_fallbacks import PLACES, ReadsAndFallbacks, pair
 from .series import Series
-from .tallies import FEW, CompileBill, CompileRecord, PauseTally, Reading, ScopeTally, Site, StepTally, Timed
+from .tallies import (
+    FEW,
+    CompileBill,
+    CompileRecord,
+    PauseTally,
+    Reading,
+    ScopeTally,
+    Site,
+    StepTally,
+    Timed,
+)
 from .torch_compile import TorchCompile
 
 RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by one
@@ -29,7 +39,6 @@ PROGRAMS = 20_000  # programs whose last run is remembered
 PENDING = 10_000  # reads, fallbacks and barriers held until a step claims them
 AT_ONCE = 200_000  # ns, at most, between the end of a transfer and the end of its operation
 _INNER = 32  # turns of a training's inner loop, as of a critic; more are an epoch's
-_PLACES = 16_384  # barriers, scopes... kept apart; all further ones count as one without a place
 _NAMES = _THREADS = 1_024  # names of steps, and threads, kept apart
 _DEEPEST = 1000  # nesting of scopes kept apart
 _Looks = dict[tuple[int, str], int]  # stack, state -> ns
@@ -55,7 +64,6 @@ class Totals(ReadsAndFallbacks):
         self.compiles: list[CompileRecord] = []
         self.compile_bill = CompileBill()
         self.executed = Timed()
-        self.uploads = Timed()
         self.barriers = 0
         self.programs: dict[int, int] = {}  # program -> moment it was last enqueued
         self.program_runs: dict[int, int] = {}  # program -> runs
@@ -150,7 +158,7 @@ class Totals(ReadsAndFallbacks):
         end = start + dur
         tally = self.scopes.get(name)
         if tally is None:
-            tally = tally_of(self.scopes, name, _PLACES, 0, ScopeTally)
+            tally = tally_of(self.scopes, name, PLACES, 0, ScopeTally)
         tally.total.add_word(dur)
         if depth > _DEEPEST:
             depth = _DEEPEST
@@ -234,15 +242,6 @@ class Totals(ReadsAndFallbacks):
         """The host waited for data or collected garbage: ``cause`` is DATA or GC."""
         kept(self.pauses, (stack, cause), RECORDS, PauseTally).merge(pauses)
 
-    def _on_upload(self, event: ev.TransferToDevice) -> None:
-        start, dur = event.t, event.dur
-        self.recent_uploads.append(event)
-        uploads = self.uploads  # without a call: they are many
-        uploads.count += 1
-        uploads.ns += dur
-        if event.tid == self.main_thread:
-            self._paint((start, start + dur, host.UPLOAD, event.stack))
-
     # -- the runtime's work; the program waits for it, on whatever thread it is
 
     def _on_compiling(self, event: ev.Compiling) -> None:
@@ -255,7 +254,7 @@ class Totals(ReadsAndFallbacks):
         end = event.t + event.dur
         self._paint((event.t, end, host.COMPILE, event.stack))
         self.window.schedule.compiles.append((event.t, end, event.ops))
-        site = tally_of(self.sites, event.stack, _PLACES, 0, Site)
+        site = tally_of(self.sites, event.stack, PLACES, 0, Site)
         if event.trigger == "read":
             self.compiled_for_read += event.dur
             site.trigger = event.trigger
@@ -280,7 +279,7 @@ class Totals(ReadsAndFallbacks):
         self.window.add_barrier(start, end, event.tracing, event.ops)
         site = self.sites.get(stack)
         if site is None:
-            site = tally_of(self.sites, stack, _PLACES, 0, Site)
+            site = tally_of(self.sites, stack, PLACES, 0, Site)
         site.trigger = trigger
         site.visits += 1
         if event.loops > site.loops:
@@ -379,7 +378,7 @@ class Totals(ReadsAndFallbacks):
             self.graph_cut = True
         if program in self.programs or len(self.programs) < PROGRAMS:
             stack = event.stack
-            if stack not in self.executions_at and len(self.executions_at) >= _PLACES:
+            if stack not in self.executions_at and len(self.executions_at) >= PLACES:
                 stack = 0
             nth = self.executions_at[stack] = self.executions_at.get(stack, 0) + 1
             self.add_runs(program, event.t, ran, (nth,))
@@ -465,7 +464,7 @@ class Totals(ReadsAndFallbacks):
         scopes = 0
         for key, triple in event.scopes.items():
             count, total, most = triple
-            scope = tally_of(self.scopes, pair(key)[0], _PLACES, 0, ScopeTally)
+            scope = tally_of(self.scopes, pair(key)[0], PLACES, 0, ScopeTally)
             scope.total.add_many(count, total, most)
             scope.digest_ns += total
             scopes += total

@@ -57,6 +57,11 @@ def reads(stacks: Iterable[int], alone: Iterable[int] = ()) -> Cut:
     return Cut(places, runs=frozenset(alone))
 
 
+def uploads(stacks: Iterable[int]) -> Cut:
+    """Nothing is brought to the device at these stacks."""
+    return Cut(frozenset((host.UPLOAD, stack) for stack in stacks))
+
+
 def fallbacks(stacks: Iterable[int]) -> Cut:
     """The operations at these stacks run on the device."""
     causes = (host.FALLBACK, host.TRANSFER, host.DISPATCH)
@@ -306,6 +311,8 @@ def _exact(run: Totals, cause: Cause, stack: int) -> int | None:
     """ns of host time in the whole run, where a tally knows it."""
     if cause == host.TRANSFER:
         return sum(tally.dur for (place, _), tally in run.reads.items() if place == stack)
+    if cause == host.UPLOAD:
+        return sum(tally.dur for (place, _), tally in run.sent.items() if place == stack)
     if cause == host.FALLBACK:
         return sum(tally.dur for (place, _), tally in run.fallbacks.items() if place == stack)
     if not isinstance(cause, tuple) and cause >= host.SCOPE:

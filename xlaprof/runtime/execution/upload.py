@@ -16,6 +16,7 @@ from jax.profiler import TraceAnnotation
 
 from xlaprof import events
 from xlaprof.recording import recorder, stacks
+from xlaprof.recording.repeats import described
 from xlaprof.runtime import metrics, parity
 from xlaprof.runtime.clock import aside
 
@@ -57,7 +58,9 @@ def upload(
         rec = recorder.active
         if rec is not None:
             place = rec.stack(frames or stacks.user_frames())
-            rec.emit(events.TransferToDevice(start, took, host.nbytes, 1, place, rec.here.tid))
+            again = rec.repeats.again(place, host)
+            what = rec.text(described(host.dtype, host.shape)) if again else 0
+            rec.emit(events.TransferToDevice(start, took, host.nbytes, 1, place, rec.here.tid, again=again, what=what))
     return array
 
 

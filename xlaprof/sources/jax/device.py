@@ -19,7 +19,6 @@ from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from msgspec.structs import replace
 
 from xlaprof import events
@@ -30,6 +29,7 @@ from xlaprof.recording.stacks import RawFrame
 
 from . import internals, programs
 from .sites import Site
+from .uploads import NOT_SENT, Sending, Uploads
 
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
@@ -43,7 +43,10 @@ _WAITING = 256  # results that wait for the watcher: further calls are told with
 _ARGUMENTS_EVERY = 16  # calls between two looks at the arguments of a place that uploaded nothing so far
 _OUTSIDE_NS = 10_000_000_000  # between two counts of operations outside of jitted functions
 _DEEPEST = 100  # frames of JAX's above a line of the program
-_NUMBERS = (bool, int, float, complex)
+
+
+#: a call and one of its results: where, when it was dispatched, for how many, and what was on its way to the device
+_Run = tuple[Site, int, Any, int, Sending]
 
 
 class Device:
@@ -55,7 +58,7 @@ class Device:
         self._known: dict[tuple[str, int], Site] = {}  # by name of the function and stack of the line
         self._seq, self._numbers = itertools.count(1), itertools.count(1)
         self._places: set[int] = set()  # Stack ids of lines that call programs
-        self._handed: queue.SimpleQueue[tuple[Site, int, Any, int] | Callable[[], None] | None] = queue.SimpleQueue()
+        self._handed: queue.SimpleQueue[_Run | Callable[[], None] | None] = queue.SimpleQueue()
         self._held: set[int] = set()  # ids of results that only wait for the watcher, for all that we know
         self._asked: weakref.WeakSet[Any] = weakref.WeakSet()  # programs that XLA was asked about
         self._sampler = StackSampler(rec, emit=self._sampled)
@@ -63,6 +66,7 @@ class Device:
         self._outside_at = perf_counter_ns()
         self._main: tuple[int, int, int, tuple[RawFrame, ...]] = (threading.get_ident(), rec.thread(), 0, ())
         self._broken = False
+        self._uploads = Uploads(rec, package, announce, self._handed.put)
         self._hook = self._hooked()
         self._inside: dict[CodeType, bool] = {}  # whether code is JAX's own
         self._watcher: threading.Thread | None = None
@@ -75,6 +79,7 @@ class Device:
             return False
         self._watcher = threading.Thread(target=self._watch, name="xlaprof jax watcher", daemon=True)
         self._watcher.start()
+        self._uploads.attach()
         slot.set_global(self._hook)
         slow = internals.executions()
         theirs = None if slow is None else vars(slow).get("__call__")
@@ -90,6 +95,7 @@ class Device:
         if slot is not None and slot.get_local() is self._hook:
             slot.set_local(None)
         self._undo()
+        self._uploads.detach()
         if self._watcher is not None:
             self._handed.put(None)
             self._watcher.join(timeout=10.0)
@@ -114,7 +120,7 @@ class Device:
                 if site.skip:
                     site.skip -= 1
                     return
-                tell(site, args, kwargs, out)
+                tell(site, fun, args, kwargs, out)
             except Exception as error:  # nothing may be raised into the program
                 if not self._broken:
                     self._broken = True
@@ -213,8 +219,6 @@ class Device:
         site.calls += 1
         self._announce(begun)
         tid = rec.thread()
-        if miss is not None:
-            self._uploads(site, begun, 1, tid, miss.args, miss.kwargs)
         if site.own and not site.fresh:
             self._steps.visited(site, begun, tid)
         site.fresh = False
@@ -231,11 +235,12 @@ class Device:
         if token is not None and not token.is_deleted():
             self._hand_over(site, token, begun, now - begun, 1)
 
-    def _tell(self, site: Site, args: Any, kwargs: Any, out: Any) -> None:
+    def _tell(self, site: Site, fun: Any, args: Any, kwargs: Any, out: Any) -> None:
         now, calls, rec = perf_counter_ns(), site.every, self._rec
         if recorder.active is not rec or self._broken or not site.program:  # in a forked child, or not to be told
             site.skip = sys.maxsize
             return
+        since = site.last
         if site.arguments is not None:
             site.arguments.called(args, kwargs, self._held)
             if site.arguments.over:
@@ -245,19 +250,24 @@ class Device:
         site.calls += calls
         self._announce(now)
         tid = rec.thread()
+        sending = NOT_SENT
         if site.uploads or not site.calls % _ARGUMENTS_EVERY or site.calls <= 4:
-            self._uploads(site, now, calls, tid, args, kwargs)
+            sending = self._uploads.of_call(site, (since, now), calls, tid, fun, args, kwargs)
         if threading.current_thread() is threading.main_thread():
             self._main = (threading.get_ident(), tid, now, site.frames)
         if site.own:
             self._steps.visited(site, now, tid)
         token = self._token(site, out)
         if token is None or token.is_deleted():
+            self._uploads.arrived(sending, 0)
             return
-        self._hand_over(site, token, now, 0, calls)
+        self._hand_over(site, token, now, 0, calls, sending)
 
-    def _hand_over(self, site: Site, token: Any, begun: int, enqueue: int, calls: int) -> None:
+    def _hand_over(
+        self, site: Site, token: Any, begun: int, enqueue: int, calls: int, sending: Sending = NOT_SENT
+    ) -> None:
         if token.is_ready():
+            self._uploads.arrived(sending, 0)
             end = begun + enqueue
             self._rec.emit(
                 events.Execute(
@@ -266,7 +276,9 @@ class Device:
             )  # fmt: skip
         elif self._handed.qsize() < _WAITING:
             self._held.add(id(token))
-            self._handed.put((site, begun, token, calls))
+            self._handed.put((site, begun, token, calls, sending))
+        else:
+            self._uploads.arrived(sending, 0)
 
     def _pace(self, site: Site, now: int) -> None:
         """How many calls are told as one from now on."""
@@ -274,16 +286,6 @@ class Device:
         site.last = now
         site.every = 1 if each >= APART_NS else min(_TOGETHER, site.every * 2, APART_NS // max(1, each) + 1)
         site.skip = site.every - 1
-
-    def _uploads(self, site: Site, now: int, calls: int, tid: int, args: Any, kwargs: Any) -> None:
-        """Values of the host among the arguments: JAX copies them to the device at each call."""
-        size, count = _of_the_host(args, 2)
-        if kwargs:
-            more = _of_the_host(kwargs.values(), 2)
-            size, count = size + more[0], count + more[1]
-        site.uploads = count > 0
-        if count:
-            self._rec.emit(events.TransferToDevice(now, 0, size * calls, count * calls, site.stack, tid))
 
     def _tell_arguments(self, site: Site) -> None:
         if site.arguments is not None:
@@ -361,13 +363,14 @@ class Device:
             if sampled:
                 sampled = False
                 self._sampler.flush()
-            site, enqueued, token, calls = run
+            site, enqueued, token, calls, sending = run
             error = ""
             try:
                 wait(token)
             except Exception as failure:
                 if token.is_deleted():  # given up to a later call: that one's end is later
                     self._held.discard(id(token))
+                    self._uploads.arrived(sending, 0)
                     continue
                 error = f"{type(failure).__name__}: {failure}".splitlines()[0]
             was = id(token)
@@ -375,6 +378,10 @@ class Device:
             self._held.discard(was)
             start = max(enqueued, self._last_end)
             self._last_end = end = max(start, perf_counter_ns())
+            if sending:  # what the program needs was on its way meanwhile: no longer than its runs usually take
+                site.runs.append(end - start)
+                usual = sorted(site.runs)[len(site.runs) // 2]
+                start = max(start, enqueued + self._uploads.arrived(sending, min(usual, end - enqueued)))
             if recorder.active is self._rec:
                 self._rec.emit(
                     events.Execute(
@@ -394,18 +401,3 @@ def _arrays(value: Any, array: type, deep: int, path: tuple[Any, ...] = ()) -> A
     elif deep and type(value) is dict:
         for name, one in itertools.islice(value.items(), _TOGETHER):
             yield from _arrays(one, array, deep - 1, (*path, name))
-
-
-def _of_the_host(values: Any, deep: int) -> tuple[int, int]:
-    """Bytes and number of NumPy arrays and Python numbers."""
-    size = count = 0
-    for one in values:
-        kind = type(one)
-        if kind is np.ndarray or isinstance(one, np.generic):
-            size, count = size + one.nbytes, count + 1
-        elif kind in _NUMBERS:
-            size, count = size + 4, count + 1
-        elif deep and kind in (tuple, list, dict):
-            more = _of_the_host(one.values() if kind is dict else one, deep - 1)
-            size, count = size + more[0], count + more[1]
-    return size, count

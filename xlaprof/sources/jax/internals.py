@@ -83,6 +83,12 @@ def executions() -> Any:
     return getattr(sys.modules.get("jax._src.interpreters.pxla"), "ExecuteReplicated", None)
 
 
+def uploading() -> Any:
+    """The module whose ``batched_device_put`` brings to the device what C++ does not; None where it has none."""
+    module = sys.modules.get("jax._src.interpreters.pxla")
+    return module if callable(getattr(module, "batched_device_put", None)) else None
+
+
 def lowered() -> Any:
     """The jaxpr that JAX lowers now; None where this JAX has it otherwise."""
     frame: FrameType | None = sys._getframe(1)

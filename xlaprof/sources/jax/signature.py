@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from xlaprof.events.jit import ArgumentChange
-from xlaprof.text.strings import clip
+from xlaprof.text.strings import array_text, clip
 
 from . import internals, static
 from .internals import Miss, is_traced, keys
@@ -27,7 +27,6 @@ _CHANGES = 8  # listed
 _NUMBERS = {bool: "bool", int: "int32", float: "float32", complex: "complex64"}  # what a Python number is to JAX
 #: what flax.nnx has between an argument and its attributes
 _OF_A_LIBRARY = re.compile(r"\._graphdef|\.states\[\d+\]")
-_BITS = re.compile(r"^(float|int|uint|complex)(\d+)$")
 
 
 class Leaf(NamedTuple):
@@ -44,7 +43,7 @@ class Leaf(NamedTuple):
     def __str__(self) -> str:
         if self.shape is None:
             return self.fixed.text or self.dtype
-        return f"{short(self.dtype)}[{','.join(map(str, self.shape))}]"
+        return array_text(self.dtype, self.shape)
 
 
 _NOTHING = Leaf(None, "", False, "", "", "")
@@ -64,11 +63,6 @@ class Signature(NamedTuple):
     def arrays(self) -> int:
         """How many arrays the call has."""
         return self.more + sum(not leaf.sort for leaf in self.leaves.values())
-
-
-def short(dtype: str) -> str:
-    """``float32`` as ``f32``."""
-    return "bf16" if dtype == "bfloat16" else _BITS.sub(lambda found: found[1][0] + found[2], dtype)
 
 
 def signature(

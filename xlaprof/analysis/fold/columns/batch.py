@@ -23,7 +23,7 @@ FIELDS: dict[type, tuple[str, ...]] = {
     ev.Hole: ("t", "dur", "before", "after", "tid"),
     ev.Barrier: ("t", "dur", "stack", "ops", "tracing", "execution", "loops"),
     ev.Execute: ("t", "start", "end", "enqueue", "program", "stack", "device"),
-    ev.TransferToDevice: ("t", "dur", "stack", "tid"),
+    ev.TransferToDevice: ("t", "dur", "bytes", "stack", "tid", "calls", "again"),
     ev.TransferFromDevice: ("t", "dur", "wait", "bytes", "op", "stack", "tid", "late"),
     ev.DeviceWait: ("t", "dur", "stack", "tid"),
     ev.DataWait: ("t", "dur", "stack", "tid"),
@@ -34,7 +34,7 @@ FIELDS: dict[type, tuple[str, ...]] = {
 #: Kinds that may be counted before or after the events around them.
 ANYTIME = (ev.Text, ev.Stack, ev.Batches, ev.Thread, ev.Evicted, ev.Sample, ev.Look, ev.Counters)
 #: Fields that are summed up: below MOST, so that a batch's sum fits a machine word.
-_SUMMED = frozenset({"dur", "wait", "bytes", "ops", "tracing", "enqueue", "executions", "busy", "barriers"})
+_SUMMED = frozenset({"dur", "wait", "bytes", "ops", "tracing", "enqueue", "executions", "busy", "barriers", "calls"})
 MOST = 1 << 46
 
 _CODES = {kind: code for code, kind in enumerate([*FIELDS, *ANYTIME], 1)}  # 0: neither

@@ -30,6 +30,7 @@ from xlaprof.analysis.timeline.columns.settle import Fresh, settle
 from .batch import ANYTIME, Kind, Kinds, codes_of, ends_of_steps, kinds, require_known, stretches
 from .digests import DigestSums, add_digests, check_digests, digest_sums
 from .reads import add_reads, add_rhythms, add_runs, check_reads, check_runs
+from .uploads import add_uploads, check_uploads
 
 Batch = Sequence[ev.AnyEvent | ev.Event]
 
@@ -154,6 +155,7 @@ def _check(run: Totals, part: Kinds, steps: Kind, sums: DigestSums) -> None:
     require(len(run.pauses) + len(part[ev.Gc]) + len(part[ev.DataWait]) < RECORDS)
     check_runs(run, part[ev.Execute])
     check_reads(run, part[ev.TransferFromDevice])
+    check_uploads(run, part[ev.TransferToDevice])
 
 
 def _add(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> Fresh:
@@ -175,6 +177,7 @@ def _add(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> Fresh:
         run.jit.on_wait(wait, run.steps_ended + turn)
     run.recent_uploads.extend(sent.events)
     run.uploads.add(len(sent), int(sent["dur"].sum()))
+    add_uploads(run, sent, ends)
     if run.now[0] != "running" and len(steps) + len(part[ev.Execute]):
         first = min((some.at[0], int(some["t"][0])) for some in (steps, part[ev.Execute]) if len(some))
         run.now = ("running", first[1])

@@ -1,0 +1,200 @@
+"""Uploads: the same data in each step, new data that the device waits for, and uploads that are as they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from story import MS, Story
+
+from xlaprof.analysis.model import Finding
+from xlaprof.analysis.occurrences import occurrences
+from xlaprof.analysis.run import Run
+from xlaprof.events import Event, Execute, Sample, Source, TransferToDevice
+from xlaprof.vocabulary import Vocabulary
+
+TABLE = "f32[30000,48]"
+
+
+def uploading(*, again: bool, ms: float = 6, steps: int = 20, tid: int = 1, device: float = 10) -> Story:
+    """Steps that each bring something to the device, and then wait for what they compute."""
+    story = Story()
+    barrier, upload = story.line(20, "torch_xla.sync()"), story.line(9, "keys = self.keys.to(device)", "Prior.forward")
+    for number in range(steps):
+        with story.step():
+            story.trace(1)
+            story.upload(ms, upload, tid, TABLE if again and number else "")
+            story.barrier(barrier, device=device, compile=0)
+            story.wait()
+    story.finish()
+    return story
+
+
+def of(story: Story) -> list[Finding]:
+    return story.findings("upload")
+
+
+def test_a_table_that_comes_again_in_each_step_is_a_finding() -> None:
+    story = uploading(again=True)
+    [finding] = of(story)
+    assert (finding.place.line, finding.count, finding.operation) == (9, 19, "the same data")
+    assert finding.cost_s == pytest.approx(19 * 0.006)
+    assert finding.gain_s == pytest.approx(19 * 0.006, rel=0.1)  # the device waits for it
+    assert f"The same data ({TABLE}) is brought to the device here 19 times" in finding.cause
+    assert finding.advice.startswith("Register it in the module's __init__ (self.register_buffer(...))")
+    assert occurrences(iter(story.events), story.run(), finding).total == 19  # type: ignore[arg-type]
+    assert finding.severity == "high"
+
+
+def test_outside_of_a_module_it_is_to_be_brought_before_the_loop() -> None:
+    story = Story()
+    line = story.line(9, "mask = torch.tensor(rows, device=device)")
+    barrier = story.line(20, "torch_xla.sync()")
+    for number in range(20):
+        with story.step():
+            story.upload(3, line, again=TABLE if number else "")
+            story.barrier(barrier, device=10, compile=0)
+    [finding] = of(story)
+    assert finding.advice == "Bring it to the device once, before the loop, and use that in the loop."
+
+
+def test_in_the_words_of_jax_with_the_argument() -> None:
+    story = uploading(again=True)
+    words = Vocabulary(as_buffer="", put_once="Put it once", put_once_code="{name} = put({name})")
+    named = story.text(f"table {TABLE}")
+    events: list[Event] = [
+        msgspec.structs.replace(one, what=named) if isinstance(one, TransferToDevice) and one.what else one
+        for one in story.events
+    ]
+    [finding] = Run().feed_all([events[0], Source(0, "jax", words), *events[1:]]).report("run.log").findings
+    assert (finding.advice, finding.remedy) == ("Put it once.", "table = put(table)")
+
+
+def test_new_data_for_which_the_device_idles_is_to_be_brought_ahead() -> None:
+    [finding] = of(uploading(again=False))
+    assert (finding.place.line, finding.count, finding.operation) == (9, 20, "new data")
+    assert "MpDeviceLoader" in finding.advice
+    assert finding.gain_s == pytest.approx(0.12, rel=0.1)
+
+
+def overlapped() -> Story:
+    """A new batch is brought while the device still works on the step before."""
+    story = Story()
+    barrier, upload = story.line(20, "torch_xla.sync()"), story.line(9, "x = x.to(device)")
+    for _ in range(20):
+        with story.step():
+            story.trace(1)
+            story.upload(6, upload)
+            story.barrier(barrier, device=30, compile=0)
+    story.finish()
+    return story
+
+
+def twice_only() -> Story:
+    """A table is brought again once, for the evaluation."""
+    story = Story()
+    barrier, upload = story.line(20, "torch_xla.sync()"), story.line(9, "keys = keys.to(device)")
+    for number in range(20):
+        with story.step():
+            if number in (3, 12):
+                story.upload(20, upload, again=TABLE if number == 12 else "")
+            story.barrier(barrier, device=10, compile=0)
+    return story
+
+
+def within_fallbacks() -> Story:
+    """What an operation on the CPU gives back is the same in each step: the fallback is the finding."""
+    story = Story()
+    barrier, line = story.line(20, "torch_xla.sync()"), story.line(9, "torch.linalg.eigvals(w)")
+    for number in range(20):
+        with story.step():
+            start = story.now
+            story.upload(6, line, again=TABLE if number else "")
+            story.replay_fallback(line, "aten::linalg_eigvals", start)
+            story.barrier(barrier, device=10, compile=0)
+    return story
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: uploading(again=False, ms=0.9, device=1),
+        lambda: uploading(again=True, ms=0.1),
+        lambda: uploading(again=True, tid=2),
+        lambda: uploading(again=False, tid=2),
+        overlapped,
+        twice_only,
+        within_fallbacks,
+    ],
+    ids=["a small batch", "a number", "in a thread", "a batch in a thread", "overlapped", "twice only", "in fallbacks"],
+)
+def test_uploads_that_are_as_they_should_be_are_none(make: Callable[[], Story]) -> None:
+    assert of(make()) == []
+
+
+def test_of_a_line_that_brings_a_batch_and_a_table_only_the_table_counts() -> None:
+    story = Story()
+    barrier, line = story.line(20, "torch_xla.sync()"), story.line(9, "w = step(w, table, batch)")
+    for number in range(20):
+        with story.step():
+            story.upload(4, line, again=TABLE if number else "")
+            story.upload(4, line)
+            story.barrier(barrier, device=10, compile=0)
+            story.wait()
+    story.finish()
+    [finding] = of(story)
+    assert (finding.operation, finding.count) == ("the same data", 19)
+    assert 0.5 * finding.cost_s < finding.gain_s <= 1.1 * finding.cost_s
+
+
+def test_two_tables_of_one_function_are_one_finding() -> None:
+    story = Story()
+    barrier = story.line(20, "torch_xla.sync()")
+    lines = [story.line(line, f"t = self.{line}.to(device)", "Prior.forward") for line in (9, 10)]
+    for number in range(20):
+        with story.step():
+            for line in lines:
+                story.upload(3, line, again=TABLE if number else "")
+            story.barrier(barrier, device=10, compile=0)
+    [finding] = of(story)
+    assert (finding.place.line, [one.place.line for one in finding.parts]) == (9, [10])
+    assert finding.cost_s == pytest.approx(2 * 19 * 0.003)
+
+
+def test_gaps_that_samples_saw_at_the_same_call_are_a_part_of_it() -> None:
+    story = Story()
+    line = story.line(9, "loss = step(params, table)")
+    for number in range(20):
+        with story.step("step"):
+            start = story.now
+            story.spend(30)
+            story.emit(Sample(t=start, dur=30 * MS, stack=line, state="call"))
+            story.upload(15, line, again=TABLE if number else "")
+            story.execute("step", 5, line)
+            story.wait()
+    story.finish()
+    found = [one for one in story.findings() if one.place.line == 9]
+    assert [one.kind for one in found] == ["upload"]
+    assert {one.kind for one in found[0].parts} <= {"idle_gap"}
+    assert Execute in {type(one) for one in story.events}
+
+
+def test_uploads_told_together_count_each() -> None:
+    story = uploading(again=True)
+    events = [
+        msgspec.structs.replace(one, calls=8) if isinstance(one, TransferToDevice) else one for one in story.events
+    ]
+    run = Run().feed_all(events)
+    [finding] = run.report("run.log").findings
+    assert finding.count == 8 * 19
+    assert occurrences(iter(events), run, finding).total == 8 * 19  # type: ignore[arg-type]
+
+
+def test_the_totals_of_several_ranks_add_up() -> None:
+    first, second = uploading(again=True).run(), uploading(again=True).run()
+    (key,) = [key for key in first.sent if key[1]]
+    alone = first.sent[key].count
+    first.merge(second)
+    assert sum(tally.count for (_, again), tally in first.sent.items() if again) == 2 * alone
+    assert [first.names.text(what) for what in first.came_again.values()] == [TABLE]

@@ -1,0 +1,166 @@
+"""upload: the loop brings to the device what is there already, or waits for its next batch to be brought.
+
+Whether data came again was decided where it was recorded. Cost: the host's time in these uploads. New data has a reason
+to come: such uploads are a finding where the run would be much shorter without them, for a thread can bring them ahead.
+Uploads within a CPU fallback belong to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.kind import Kind
+from xlaprof.analysis.fold.tallies import UploadTally
+from xlaprof.analysis.model import Finding, Moment, Place
+from xlaprof.analysis.principles import DEAR, FELT, HABIT, MANY, MOST, NEARLY_ALL, NOTICED, TRIFLE
+from xlaprof.analysis.timeline import host
+from xlaprof.analysis.timeline.idle import LONG
+from xlaprof.analysis.timeline.rhythm import in_all
+from xlaprof.analysis.whatif import replay
+from xlaprof.events import AnyEvent, TransferToDevice
+from xlaprof.text.quantities import duration, percent, size_text, times
+from xlaprof.vocabulary import fill
+
+
+class _Line(msgspec.Struct):
+    """What one line brings to the device: the same again, or new."""
+
+    place: Place
+    again: bool
+    stacks: list[int] = msgspec.field(default_factory=list)
+    tally: UploadTally = msgspec.field(default_factory=UploadTally)
+
+    @property
+    def cost_s(self) -> float:
+        return self.tally.dur / 1e9
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """One finding for each line that brings the same data again, or whose new data is waited for."""
+    lines = _lines(facts)
+    for (at, again), line in lines.items():
+        other = lines.get((at, not again))
+        whole = line.cost_s + (other.cost_s if other is not None else 0.0)
+        if not line.tally.dur or line.tally.count < HABIT or (facts.step_count and line.tally.rhythm.steps < HABIT):
+            continue
+        cut = replay.uploads(line.stacks)
+        gain = facts.what_if.gain_s(cut) * line.cost_s / whole
+        alone = line.cost_s >= NEARLY_ALL * whole
+        if facts.run.jit.functions:  # the call returns, and its program waits
+            gain, alone = min(line.cost_s, max(gain, _idle_s(facts, line))), False
+        if (again and _is_felt(facts, line)) or (
+            not again and _waits(facts, line, gain) and (other is None or not _is_felt(facts, other))
+        ):
+            yield _finding(facts, line, cut if alone else None, gain)
+
+
+def _lines(facts: Facts) -> dict[tuple[tuple[str, int], bool], _Line]:
+    fallbacks = {stack for stack, _ in facts.run.fallbacks}
+    found: dict[tuple[tuple[str, int], bool], _Line] = {}
+    for (stack, again), tally in facts.run.sent.items():
+        place = facts.names.place(stack)
+        if place.line and stack not in fallbacks:
+            line = found.setdefault((place.at, again), _Line(place, again))
+            line.stacks.append(stack)
+            line.tally.add(tally.count, tally.dur, tally.bytes)
+            line.tally.rhythm.join(tally.rhythm)
+    return found
+
+
+def _is_felt(facts: Facts, line: _Line) -> bool:
+    """Whether it takes a part of the usual step that can be measured, or of all time that was not compiling."""
+    tally, cost_s = line.tally, line.cost_s
+    usual = facts.steps[0].median_s if facts.steps and tally.rhythm.steps >= MOST * facts.step_count else 0.0
+    of_a_step = usual > 0 and cost_s >= NOTICED * usual * _in_steps(facts, tally)
+    return cost_s >= TRIFLE * facts.idle.window_s and (of_a_step or cost_s >= NOTICED * facts.working_s)
+
+
+def _idle_s(facts: Facts, line: _Line) -> float:
+    """The idle time of the device blamed on uploads, as far as it is this line's."""
+    blamed = facts.run.window.idle.causes.get(host.UPLOAD)
+    whole = sum(tally.dur for tally in facts.run.sent.values())
+    return blamed.total / 1e9 * min(1.0, line.tally.dur / whole) if blamed is not None else 0.0
+
+
+def _in_steps(facts: Facts, tally: UploadTally) -> int:
+    """The steps with such uploads. One that goes on after its step is told with that or with the next, and none is
+    missing where there are as many as steps."""
+    steps, of = tally.rhythm.steps, facts.outer_steps
+    return max(steps, min(tally.count, of)) if steps >= MOST * of else steps
+
+
+def _waits(facts: Facts, line: _Line, gain: float) -> bool:
+    """Whether each step waits for its upload, so long that it is worth a thread."""
+    steps = _in_steps(facts, line.tally)
+    if steps < MANY or not in_all(steps, facts.full_steps or facts.outer_steps):
+        return False
+    if line.tally.dur < LONG * steps:  # so short a wait is no habit
+        return False
+    return gain >= max(DEAR * facts.working_s, FELT * facts.idle.window_s)
+
+
+def _finding(facts: Facts, line: _Line, cut: replay.Cut | None, gain: float) -> Finding:
+    tally, words = line.tally, facts.words
+    rhythm = tally.rhythm.text(facts.outer_steps) if facts.step_count else ""
+    if tally.count < 2 * facts.outer_steps and in_all(_in_steps(facts, tally), facts.outer_steps):
+        rhythm = "every step"
+    often = ", ".join(filter(None, (times(tally.count), rhythm)))
+    took = f"{size_text(tally.bytes / tally.count)} each time, {duration(line.cost_s)} in all"
+    what = next((facts.names.text(facts.run.came_again[one]) for one in line.stacks if one in facts.run.came_again), "")
+    if line.again:
+        name = what.rpartition(" ")[0]
+        cause = (
+            f"The same data{f' ({what})' if what else ''} is brought to the device here {often}: {took}. Nothing in it "
+            "has changed since the first time."
+        )
+        module = line.place.acting.func.rpartition(".")[2] == "forward" and words.as_buffer
+        advice = f"{words.as_buffer if module else words.put_once}."
+        remedy = fill(words.put_once_code, name=name) if name.isidentifier() else ""
+    else:
+        cause = (
+            f"Each step waits here until its data is on the device ({often}): {took}, and the device has nothing to do "
+            "meanwhile."
+        )
+        advice, remedy = f"Have the next batch brought while this one is computed: {words.send_ahead}.", ""
+    return facts.finding(
+        "upload",
+        line.place,
+        operation="the same data" if line.again else "new data",
+        count=tally.count,
+        counted=UploadEvents(frozenset(line.stacks), line.again, facts.run.main_thread),
+        cost_s=line.cost_s,
+        cut=cut,
+        gain_s=gain,
+        cause=cause,
+        advice=advice,
+        remedy=remedy,
+        evidence=(f"{percent(line.cost_s / max(facts.working_s, line.cost_s))} of the time that was not compiling",),
+        in_steps=_in_steps(facts, tally),
+        rhythm=rhythm,
+        trifle=False,
+        ended_by=("upload", line.place.at),
+    )
+
+
+class UploadEvents(msgspec.Struct, frozen=True):
+    """Uploads by the main thread at some stacks: of what came again, or of what is new."""
+
+    stacks: frozenset[int]
+    again: bool
+    tid: int
+
+    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
+        for event in events:
+            if (
+                isinstance(event, TransferToDevice)
+                and (event.again, event.tid) == (self.again, self.tid)
+                and event.stack in self.stacks
+                and event.calls
+            ):
+                yield Moment(event.t, event.dur, event.calls)
+
+
+KIND = Kind(find, blamed_for=("max_idle",))
