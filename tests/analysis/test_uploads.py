@@ -91,6 +91,20 @@ def overlapped() -> Story:
     return story
 
 
+def actions() -> Story:
+    """Each step of an environment brings its action, five of which are in a step."""
+    story = Story()
+    barrier, upload = story.line(20, "torch_xla.sync()"), story.line(9, "a = torch.from_numpy(action).to(device)")
+    for _ in range(20):
+        with story.step():
+            for _ in range(5):
+                story.upload(0.4, upload)
+            story.barrier(barrier, device=1, compile=0)
+            story.wait()
+    story.finish()
+    return story
+
+
 def twice_only() -> Story:
     """A table is brought again once, for the evaluation."""
     story = Story()
@@ -124,10 +138,20 @@ def within_fallbacks() -> Story:
         lambda: uploading(again=True, tid=2),
         lambda: uploading(again=False, tid=2),
         overlapped,
+        actions,
         twice_only,
         within_fallbacks,
     ],
-    ids=["a small batch", "a number", "in a thread", "a batch in a thread", "overlapped", "twice only", "in fallbacks"],
+    ids=[
+        "a small batch",
+        "a number",
+        "in a thread",
+        "a batch in a thread",
+        "overlapped",
+        "actions",
+        "twice only",
+        "in fallbacks",
+    ],
 )
 def test_uploads_that_are_as_they_should_be_are_none(make: Callable[[], Story]) -> None:
     assert of(make()) == []

@@ -97,7 +97,7 @@ def _waits(facts: Facts, line: _Line, gain: float) -> bool:
     steps = _in_steps(facts, line.tally)
     if steps < MANY or not in_all(steps, facts.full_steps or facts.outer_steps):
         return False
-    if line.tally.dur < LONG * steps:  # so short a wait is no habit
+    if line.tally.dur < LONG * line.tally.count:  # so short a wait is no habit
         return False
     return gain >= max(DEAR * facts.working_s, FELT * facts.idle.window_s)
 
