@@ -139,6 +139,15 @@ def test_another_phase_with_a_line_of_its_own_is_no_finding(kind: str) -> None:
     assert len(compiling.findings()) == 1, "back at the first line: it goes to and fro"
 
 
+def test_what_is_filled_within_what_is_filled_is_counted_once() -> None:
+    compiling = Compiling()
+    compiling.compile("0/0")
+    grown = ("length", "self.kept"), ("length", "self.kept['a']"), ("value", "self.kept['a']['b']")
+    for i, (kind, name) in enumerate(grown, 1):
+        compiling.recompile(f"0/{i}", Guard(kind, name, f"{i}", f"{2 * i}", f"{name} == {i}"))
+    assert sum(finding.count for finding in compiling.findings()) == len(grown)
+
+
 def test_decoding_one_token_after_a_prefill_is_another_use_and_another_size_is_not() -> None:
     compiling = Compiling()
     compiling.compile("0/0")

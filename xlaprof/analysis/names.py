@@ -20,6 +20,14 @@ _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 _TEXTS, _STACKS = 200_000, 70_000  # kept: more than a recording hands out
 
 
+Head = tuple[str, str, int]
+
+
+def head(loop: Place) -> Head:
+    """The key of a loop, to compare it with others."""
+    return loop.acting.file, loop.acting.func, loop.acting.line
+
+
 class Ids(NamedTuple):
     """The ids of one recording's texts and stacks in another recording; 0 where the log never named them."""
 
@@ -116,12 +124,20 @@ class Names:
         """
         return tuple(loop for loop, _ in self.turns(stack_id))
 
+    def loop(self, stack_id: int) -> Place:
+        """Head of the innermost loop around a place; NOWHERE where none is known."""
+        return next(iter(self.loops(stack_id)), NOWHERE)
+
+    def heads(self, stack_id: int) -> set[Head]:
+        """The keys of the loops around a place."""
+        return set(map(head, self.loops(stack_id)))
+
     def is_outside(self, stack: int, other: int) -> bool:
         """Whether the innermost loop around ``stack`` is an outer loop of ``other``.
 
         It then happens once for many times of the other: at the end of an epoch, say. ``False`` where it is not known.
         """
-        mine = next(iter(self.loops(stack)), NOWHERE).acting
+        mine = self.loop(stack).acting
         if not mine.line:
             return False
         for depth, theirs in enumerate(loop.acting for loop in self.loops(other)):

@@ -8,18 +8,12 @@ from xlaprof.text.quantities import plural
 
 def without_findings(report: Report) -> str:
     """A sentence: what was looked at, or, where nothing was seen, what was looked for."""
-    return _clean(report) if report.observed else _nothing(report)
-
-
-def _nothing(report: Report) -> str:
-    own = [(sum(stat.count for stat in report.steps), "step"), (len(report.scopes), "scope")]
-    seen = " and ".join(plural(count, noun) for count, noun in own if count)
-    looked_for = "no graph of torch.compile, no program of JAX or on an xla device"
-    return f"Nothing was observed{f' but {seen}' * bool(seen)}: {looked_for}."
-
-
-def _clean(report: Report) -> str:
+    steps = sum(stat.count for stat in report.steps), "step"
+    if not report.observed:
+        seen = " and ".join(plural(count, noun) for count, noun in (steps, (len(report.scopes), "scope")) if count)
+        looked_for = "no graph of torch.compile, no program of JAX or on an xla device"
+        return f"Nothing was observed{f' but {seen}' * bool(seen)}: {looked_for}."
     graphs = report.compilation.count or report.torch_compile.graphs
-    counts = [(graphs, "graph"), (report.jax.graphs, "JAX program"), (sum(stat.count for stat in report.steps), "step")]
+    counts = ((graphs, "graph"), (report.jax.graphs, "JAX program"), steps)
     looked_at = ", ".join(plural(count, noun) for count, noun in counts if count)
     return f"No findings: {looked_at}." if looked_at else "No findings."

@@ -189,7 +189,7 @@ def _join(
 
 def _lies_between(line: Place, before: Place, after: Place) -> bool:
     line, before, after = line.acting, before.acting, after.acting
-    if (line.file, line.func) != (before.file, before.func) or (line.file, line.func) != (after.file, after.func):
+    if len({(one.file, one.func) for one in (line, before, after)}) > 1:
         return False
     if before.line <= after.line:
         return before.line <= line.line <= after.line

@@ -14,16 +14,7 @@ import msgspec
 from xlaprof.analysis.fold.reads_and_fallbacks import pair
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Moment
-from xlaprof.events import (
-    AnyEvent,
-    Barrier,
-    Event,
-    Execute,
-    Fallback,
-    Step,
-    StepDigest,
-    TransferFromDevice,
-)
+from xlaprof.events import AnyEvent, Barrier, Event, Execute, Fallback, JitCompile, Step, StepDigest, TransferFromDevice
 from xlaprof.text.quantities import plural
 
 Key = tuple[int, int]  # stack, operation
@@ -52,7 +43,7 @@ class Known(msgspec.Struct, frozen=True):
         return iter(self.moments)
 
 
-def compiles(records: Iterable[CompileRecord]) -> Known:
+def compiles(records: Iterable[CompileRecord | JitCompile]) -> Known:
     """These compiles, each with what it compiled."""
     return Known(tuple(Moment(one.t, one.dur, detail=plural(one.ops, "operation")) for one in records))
 

@@ -9,28 +9,20 @@ _MASK = "Use a mask (torch.where, masked_fill, ignore_index) instead of selectin
 _COUNT = "Count into a tensor of fixed length (torch.zeros(n).index_add_) instead"
 _DISTINCT = "Sort and compare neighbours into a tensor of fixed length instead of keeping only the distinct values"
 
+#: operators that select by a condition: ``aten::nonzero`` finds the positions
+_BY_CONDITION = (
+    "aten::nonzero", "aten::index", "aten::_unsafe_index", "aten::index_put", "aten::index_put_",
+    "aten::_index_put_impl_", "aten::_unsafe_index_put", "aten::masked_select",
+)  # fmt: skip
+_COUNTED = ("aten::_unique", "aten::unique2", "aten::_unique2", "aten::unique_dim", "aten::bincount")
+
 INSTEAD = {
-    "aten::nonzero": _MASK,
-    "aten::index": _MASK,
-    "aten::_unsafe_index": _MASK,
-    "aten::index_put": _MASK,
-    "aten::index_put_": _MASK,
-    "aten::_index_put_impl_": _MASK,
-    "aten::_unsafe_index_put": _MASK,
-    "aten::masked_select": _MASK,
-    "aten::_unique": _COUNT,
-    "aten::unique2": _COUNT,
-    "aten::_unique2": _COUNT,
-    "aten::unique_dim": _COUNT,
-    "aten::unique_consecutive": _DISTINCT,
-    "aten::unique_dim_consecutive": _DISTINCT,
-    "aten::bincount": _COUNT,
+    **dict.fromkeys(_BY_CONDITION, _MASK),
+    **dict.fromkeys(_COUNTED, _COUNT),
+    **dict.fromkeys(("aten::unique_consecutive", "aten::unique_dim_consecutive"), _DISTINCT),
     "aten::repeat_interleave": "Keep the sum of the repeats fixed, and pass it to repeat_interleave as output_size=",
 }
 OTHERWISE = "Keep a result of the largest size that may occur, and mask what is not used"
-
-#: operators that select by a condition: ``aten::nonzero`` finds the positions
-_BY_CONDITION = frozenset(name for name, way in INSTEAD.items() if way is _MASK)
 
 
 def is_sized(name: str) -> bool:

@@ -14,7 +14,8 @@ from xlaprof.analysis.fold.tallies import Site
 from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction, StepStats
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import DEAR, FELT, MOST, NOTICED, SHOWN, WORTH_SAYING
-from xlaprof.analysis.sums import median
+from xlaprof.analysis.sums import grouped, median
+from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.whatif.replay import NOTHING, Cut, WhatIf, together
 
 from . import library_options
@@ -56,10 +57,8 @@ class Facts:
     @cached_property
     def ran_at(self) -> dict[int, list[int]]:
         """By stack of the barrier or read: the programs that ran there, in order."""
-        found: dict[int, list[int]] = {}
-        for stack, program in self.run.cuts:
-            found.setdefault(stack, []).append(program)
-        return found
+        cuts = grouped(self.run.cuts, lambda cut: cut[0])
+        return {stack: [program for _, program in ran] for stack, ran in cuts.items()}
 
     @cached_property
     def barriers(self) -> dict[int, Site]:
@@ -198,6 +197,10 @@ class Facts:
         step = self.steps[0].median_s if self.steps else 0.0
         of_the_run = max(finding.cost_s, finding.gain_s) >= WORTH_SAYING * self.wall_s
         return of_the_run or finding.cost_per_step_s > FELT * step
+
+    def often(self, rhythm: Rhythm) -> str:
+        """ "every step", "3 times a step"; empty where steps are not known."""
+        return rhythm.text(self.outer_steps) if self.step_count else ""
 
     @property
     def wall_s(self) -> float:

@@ -39,6 +39,7 @@ _APART = frozenset({"0", "1"})  # sizes that torch.compile compiles apart, whate
 
 
 Blamed = tuple[RecompileRecord, Guard, Place]
+_Key = tuple[str, int, str, str]  # file, line, kind of guard, its subject
 
 
 class Sorted(NamedTuple):
@@ -62,11 +63,9 @@ def sort_out(facts: Facts) -> Sorted:
     limited = {record.event.code for record in facts.run.torch_compile.recompiles if record.limit is not None}
     lines, necessary = broken(facts), list[Blamed]()
     behind: dict[Line, list[Blamed]] = {}
-    groups: dict[tuple[str, int, str, str], list[Blamed]] = {}
-    pieces: dict[tuple[object, ...], tuple[str, int, str, str]] = {}
-    first_of: dict[
-        tuple[object, ...], tuple[str, int, str, str]
-    ] = {}  # what is one cause everywhere -> its first group
+    groups: dict[_Key, list[Blamed]] = {}
+    pieces: dict[tuple[object, ...], _Key] = {}
+    first_of: dict[tuple[object, ...], _Key] = {}  # what is one cause everywhere -> its first group
     known: dict[tuple[int, str, str], Place] = {}  # guard -> line that made it; not every version has it
     again: dict[str, RecompileRecord] = {}  # by compile id: those that were not necessary
     earlier: dict[int, list[tuple[Blamed, list[Blamed]]]] = {}  # by function, with those that it belongs to
@@ -84,15 +83,14 @@ def sort_out(facts: Facts) -> Sorted:
         else:
             again[record.event.compile] = cause = _caused_by(record, again)
             guard = _to_blame(cause)
-            same = (record.event.code, guard.kind, guard.subject)
-            if facts.place(guard.stack).line:
-                known.setdefault(same, facts.place(guard.stack))
-            place = _place(facts, cause, guard, known.get(same, NOWHERE))
+            same, made = (record.event.code, guard.kind, guard.subject), facts.place(guard.stack)
+            made = known.setdefault(same, made) if made.line else known.get(same, NOWHERE)
+            place = _place(facts, cause, guard, made)
             kind = f"{'shape' if guard.kind == 'stride' else guard.kind} {guard.dim}"  # another dimension, other advice
             # One size that changes recompiles all pieces of a function, and each piece has a name of its own for it.
             went = sizes_of_dim(guard) if guard.new else (texts.named(guard),)
-            change = (place.file, place.line, kind, *went, record.step)
-            key = pieces.setdefault(change, (place.file, place.line, kind, texts.named(guard)))
+            change = (*place.at, kind, *went, record.step)
+            key = pieces.setdefault(change, (*place.at, kind, texts.named(guard)))
             if record.another:  # each object of the class has a value of its own
                 key = first_of.setdefault((record.event.code, guard.kind), key)
             elif guard.kind in _OF_SIZE:  # the same size may be new to the lines that train and those that evaluate
@@ -166,23 +164,15 @@ def is_a_librarys(facts: Facts, code: int) -> bool:
 
 
 def _apart_for(facts: Facts, record: RecompileRecord, lines: dict[Line, Broken]) -> Line | None:
-    """The line of the break for which a library's function has a graph of its own: whole, it is a part of its caller's,
+    """The line of the break for which a function has a graph of its own: whole, a library's is a part of its caller's,
     where each call has its own arguments."""
-    code = record.event.code
-    if not is_a_librarys(facts, code):
-        return _within_plain(facts, record, lines)
-    cut = (line for line, one in lines.items() if {code} < {function for function, _ in one.functions})
-    return next(cut, None)
-
-
-def _within_plain(facts: Facts, record: RecompileRecord, lines: dict[Line, Broken]) -> Line | None:
-    """The line of the break for which nothing of a function is compiled whose call, at a line, reaches this one: whole,
-    it holds it."""
-    call = facts.place(record.event.stack).at
+    code, call = record.event.code, facts.place(record.event.stack).at
+    if is_a_librarys(facts, code):
+        return next((line for line, one in lines.items() if {code} < {place for place, _ in one.functions}), None)
+    # nothing of a function is compiled whose call, at a line, reaches this one: whole, it holds it
     for line, one in lines.items():
         plain = {part[0] for tally in one.tallies for part in tally.plain}
-        called = any(facts.place(caller).at == call for caller in one.callers)
-        if plain and record.event.code not in plain and called:
+        if plain and code not in plain and any(facts.place(caller).at == call for caller in one.callers):
             return line
     return None
 
@@ -247,8 +237,7 @@ def _are_two_sizes(recompiles: list[Blamed]) -> bool:
     """
     if any(record.event.dynamic != "False" or guard.kind != "shape" for record, guard, _ in recompiles):
         return False
-    changes = {sizes_of_dim(guard) for _, guard, _ in recompiles}
-    ((old, new), *others) = changes
+    (old, new), *others = {sizes_of_dim(guard) for _, guard, _ in recompiles}
     last_batch = recompiles[0][1].dim == 0 and old.isdigit() and new.isdigit() and int(new) < int(old)
     return not others and not last_batch
 
@@ -290,15 +279,13 @@ def eager_ns(facts: Facts, *keys: tuple[int, int]) -> dict[int, int]:
     They ran eagerly then, but for what fits a version.
     """
     places = [(facts.place(code), facts.text(func).rpartition(".")[2]) for code, func in keys]
-    return {
-        stack: ns
-        for stack, ns in facts.run.looks_limited.items()
-        if any(
-            frame.file == place.file and frame.line >= place.line and frame.func.rpartition(".")[2] == name
-            for frame in (line.acting for line in facts.names.frames(stack))
-            for place, name in places
-        )
-    }
+
+    def in_one(line: Place) -> bool:
+        name = line.func.rpartition(".")[2]
+        return any((line.file, name) == (one.file, func) and line.line >= one.line for one, func in places)
+
+    looks = facts.run.looks_limited.items()
+    return {stack: ns for stack, ns in looks if any(in_one(line.acting) for line in facts.names.frames(stack))}
 
 
 def cost_s(recompiles: list[Blamed]) -> float:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from xlaprof.analysis.fold.tallies import FEW, CompileRecord, Site
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.names import NOWHERE, Names
+from xlaprof.analysis.names import NOWHERE, Names, head
 from xlaprof.analysis.principles import DEAR, HABIT, MANY, NEARLY_ALL
 
 from .facts import Facts
@@ -34,23 +34,6 @@ SMALL = 200  # operations in a graph: with more, its barrier costs little beside
 _ROWS = 1024  # graphs of a barrier that are looked at
 _LAYERS = ("forward", "__call__")  # functions whose loops are over layers, or over a sequence
 
-Head = tuple[str, str, int]
-
-
-def head(place: Place) -> Head:
-    """The key of a loop, to compare it with others."""
-    return place.acting.file, place.acting.func, place.acting.line
-
-
-def heads(names: Names, stack: int) -> set[Head]:
-    """The keys of the loops around ``stack``."""
-    return set(map(head, names.loops(stack)))
-
-
-def innermost(names: Names, stack: int) -> Place:
-    """Head of the innermost loop around ``stack``; NOWHERE where none is known."""
-    return next(iter(names.loops(stack)), NOWHERE)
-
 
 def _is_over_layers(loop: Place) -> bool:
     return loop.acting.func.rpartition(".")[2].startswith(_LAYERS)
@@ -62,7 +45,7 @@ def beside(names: Names, stack: int, barrier: int) -> Place:
     A loop over layers is a part of the step.
     """
     loops = {head(loop) for loop in names.loops(stack) if not _is_over_layers(loop)}
-    others, line = loops - heads(names, barrier), NOWHERE
+    others, line = loops - names.heads(barrier), NOWHERE
     for frame in names.frames(stack) if others else ():
         line = line if frame.library else frame
         if (frame.acting.file, frame.acting.func, frame.acting.loop) in others:
@@ -72,8 +55,8 @@ def beside(names: Names, stack: int, barrier: int) -> Place:
 
 def shares_loop(names: Names, stack: int, barrier: int) -> bool:
     """Whether ``stack`` lies in the loop that the barrier ends the turns of; ``True`` where loops are not known."""
-    loop = innermost(names, barrier)
-    return not loop.line or not names.loops(stack) or head(loop) in heads(names, stack)
+    loop = names.loop(barrier)
+    return not loop.line or not names.loops(stack) or head(loop) in names.heads(stack)
 
 
 def grows(site: Site) -> bool:
@@ -108,7 +91,7 @@ def visits_per_pass(facts: Facts, stack: int) -> int:
     """
     if row := row_of(facts, stack):
         return len(row)
-    loop = innermost(facts.names, stack)
+    loop = facts.names.loop(stack)
     if not loop.line or not _is_called_back(facts.names, stack):
         return 1
     passes = max((site.executed for other, site in facts.barriers.items() if other != stack), default=0)
@@ -177,7 +160,7 @@ class Unbarred(NamedTuple):
         """Whether a graph that is compiled again follows from it: its length, or what a read in the loop computes."""
         if record.stack == self.stack or not self.stack:
             return True
-        inside = head(self.loop) in heads(facts.names, record.stack)
+        inside = head(self.loop) in facts.names.heads(record.stack)
         return record.trigger == "read" and bool(self.loop.line) and inside
 
 
@@ -219,7 +202,7 @@ def _now_and_then(facts: Facts, sites: dict[int, Site]) -> Unbarred | None:
     """The loop of training steps whose barrier comes once in several of them, where compiling them together is dear."""
     barriers = ((stack, site) for stack, site in sites.items() if site.loop_trains and stack in facts.barriers)
     for stack, site in barriers:
-        around = heads(facts.names, stack)
+        around = facts.names.heads(stack)
         for loop, turns in facts.names.turns(site.loop, site.turns):
             found = Unbarred(stack, loop, turns, "turns")
             if head(loop) in around and turns >= HABIT and _is_dear(facts, found):
@@ -254,7 +237,7 @@ def _loops(facts: Facts, site: Site, cut: int, least: int) -> list[tuple[Place, 
     A line in a model repeats more often than the loop that calls it; recordings of earlier versions know no turns.
     Layers with weights of their own are none.
     """
-    around = heads(facts.names, cut)
+    around = facts.names.heads(cut)
     known = facts.names.turns(site.loop, site.turns or repeat(site.loops))
     return [
         (loop, turns)

@@ -19,7 +19,7 @@ from typing import Literal
 
 from xlaprof.analysis.fold.tallies import CompileRecord, ReadTally
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.names import NOWHERE
+from xlaprof.analysis.names import NOWHERE, head
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import FELT, HABIT, LITTLE, MANY, NEARLY_ALL, STOPS_NS, TRIFLE
 from xlaprof.analysis.timeline.rhythm import Rhythm
@@ -32,7 +32,7 @@ from xlaprof.text.quantities import duration, size_text, times
 from .counted import Key, ReadEvents
 from .dynamic_size_ops import is_sized
 from .facts import Facts
-from .looping import growing, grows, head, heads, innermost, shares_loop
+from .looping import growing, grows, shares_loop
 from .reading import SCALAR
 
 _STEPS, _OF = 2, 8  # reads in fewer than 2 of at least 8 steps are one event: a checkpoint halfway
@@ -99,8 +99,8 @@ class Reads:
         if self.barrier:
             self.graphs = [one for one in records if one.again]
         elif self.alone and _has_own(facts, self.stacks[0]):
-            loop = head(innermost(facts.names, self.stacks[0]))
-            alike = (one for one in facts.run.compiles if head(innermost(facts.names, one.stack)) == loop)
+            loop = head(facts.names.loop(self.stacks[0]))
+            alike = (one for one in facts.run.compiles if head(facts.names.loop(one.stack)) == loop)
             first = next(alike, None)
             here = [one for one in records if not grows(facts.run.sites[one.stack])]
             self.graphs = [one for one in here if one is not first and 2 * one.again >= one.ops]
@@ -176,14 +176,14 @@ class Reads:
 
     def is_between_steps(self, facts: Facts) -> bool:
         """Whether they lie in a loop of their own, such as an evaluation's, that no barrier ends the turns of."""
-        loops = heads(facts.names, self.stacks[0])
+        names, stack = facts.names, self.stacks[0]
+        loops = names.heads(stack)
         visits = {stack: site.executed for stack, site in facts.barriers.items() if site.executed}
         main = max(visits, key=visits.__getitem__, default=0)
-        step = innermost(facts.names, main)
+        step = names.loop(main)
         if not loops or not visits or not step.line:
             return bool(loops) and not visits
-        inner = innermost(facts.names, self.stacks[0])
-        return head(step) not in loops or (head(inner) != head(step) and self.tally.rhythm.every > 1)
+        return head(step) not in loops or (head(names.loop(stack)) != head(step) and self.tally.rhythm.every > 1)
 
     def how_long(self) -> str:
         """ "20 times, 173 ms waited (8.7 ms each; the device worked for 110 ms of it)"."""
@@ -216,7 +216,7 @@ def decider(facts: Facts, change: Change, place: Place) -> Reads | None:
 
     It decides there, or on the turns of a loop within the step: what a turn records hangs on the turns before it.
     """
-    names, loops = facts.names, heads(facts.names, change.stack)
+    names, loops = facts.names, facts.names.heads(change.stack)
     condition = names.place(change.condition).acting  # of the path; where it is known, it is what decides
     lines = {one.at for one in (place.acting, condition)}
     path = change.what in ("operation", "argument")
@@ -234,7 +234,7 @@ def decider(facts: Facts, change: Change, place: Place) -> Reads | None:
 def loop_within_step(facts: Facts, stack: int) -> Place:
     """The loop around a read, where a barrier ends the turns of a loop around that, and none those of this; else
     NOWHERE."""
-    ends = {head(innermost(facts.names, barrier)) for barrier in facts.barriers}
+    ends = {head(facts.names.loop(barrier)) for barrier in facts.barriers}
     turn, *around = (*facts.names.loops(stack), NOWHERE)
     return turn if head(turn) not in ends and not ends.isdisjoint(map(head, around)) else NOWHERE
 
@@ -263,7 +263,10 @@ def is_own_graph(facts: Facts, record: CompileRecord) -> bool:
     """
     if record.trigger != "read" or (record.change is not None and record.change.what == "evicted"):
         return False
-    if _differs_by_turn(facts, record):
+    # a number, as a class's, differs from that of the turn before, and what was computed before is again: without the
+    # reads one graph would hold all turns of the loop, with all their numbers
+    numbers = record.change is not None and record.change.what in ("scalar", "argument")
+    if numbers and 2 * record.again > record.ops and _has_own(facts, record.stack):
         tallies = [tally for (stack, _), tally in facts.run.reads.items() if stack == record.stack]
         return record.nth < max(ceil(tally.count / max(1, tally.rhythm.steps)) for tally in tallies)
     steps = max((site.executed for site in facts.barriers.values()), default=0)
@@ -271,15 +274,6 @@ def is_own_graph(facts: Facts, record: CompileRecord) -> bool:
     if repeated < HABIT or not record.nth:
         return repeated >= HABIT
     return record.nth < ceil(repeated / max(1, steps))  # of the first step reads may not have counted
-
-
-def _differs_by_turn(facts: Facts, record: CompileRecord) -> bool:
-    """Whether a number, such as a class's, differs from that of the turn before, and what was computed before is again.
-
-    Without the reads one graph would hold all turns of the loop, with all their numbers.
-    """
-    numbers = record.change is not None and record.change.what in ("scalar", "argument")
-    return numbers and 2 * record.again > record.ops and _has_own(facts, record.stack)
 
 
 def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
@@ -319,15 +313,15 @@ def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> Literal["in_steps", 
     if facts.run.barriers <= 1:
         return "count"
     own = tally.looped and _has_own(facts, stack)
-    if tally.looped < tally.count and (own or heads(facts.names, stack) & _working_loops(facts)):
+    if tally.looped < tally.count and (own or facts.names.heads(stack) & _working_loops(facts)):
         return "count"
     return "looped"
 
 
 def _has_own(facts: Facts, stack: int) -> bool:
     """Whether the innermost loop of these reads has no barrier: its turns after the last one are like the others."""
-    loop = innermost(facts.names, stack)
-    return bool(loop.line) and not any(head(loop) in heads(facts.names, barrier) for barrier in facts.barriers)
+    loop = facts.names.loop(stack)
+    return bool(loop.line) and not any(head(loop) in facts.names.heads(barrier) for barrier in facts.barriers)
 
 
 def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
@@ -337,10 +331,8 @@ def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
         return False
     if any(other.executed >= HABIT for other in facts.barriers.values()):
         return False  # barriers end the graphs
-    loop = innermost(facts.names, stack)
-    if not loop.line:
-        return True
-    return head(loop) not in heads(facts.names, site.loop)
+    loop = facts.names.loop(stack)
+    return not loop.line or head(loop) not in facts.names.heads(site.loop)
 
 
 def _working_loops(facts: Facts) -> set[tuple[str, str, int]]:
@@ -348,7 +340,7 @@ def _working_loops(facts: Facts) -> set[tuple[str, str, int]]:
     run = facts.run
     stacks = [stack for stack, site in facts.barriers.items() if site.executed >= HABIT]
     stacks += [stack for stack, count in run.given.items() if count >= HABIT]
-    return {head(innermost(facts.names, stack)) for stack in stacks}
+    return {head(facts.names.loop(stack)) for stack in stacks}
 
 
 def _after_epoch(facts: Facts, stack: int, tally: ReadTally) -> bool:

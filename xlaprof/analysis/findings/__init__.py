@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Hashable
 from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -25,9 +26,8 @@ _READ, _OF_VALUES = ("fallback", "transfer"), ("size", "argument")  # kinds that
 _MOVES = (*_READ, "upload")  # kinds that move values between host and device
 _FAR = 3  # times: a gain so far below the cost needs a reason,
 _ALIKE = 0.1  # gains that differ by this part of the larger are one
-_EXACT = (
-    1.05  # times: no prediction is better; a gain so little above the cost is the cost, a larger one needs a reason
-)
+#: times: no prediction is better; a gain so little above the cost is the cost, a larger one needs a reason
+_EXACT = 1.05
 
 
 def names() -> tuple[str, ...]:
@@ -56,18 +56,11 @@ def find(facts: Facts) -> tuple[Finding, ...]:
         msgspec.structs.replace(finding, gain_last_s=facts.gain_last_s(finding)) for finding in found[:_WEIGHED]
     ]
     found = [_with_reason(facts, _within_cost(finding)) for finding in found]
-    found.sort(
-        key=lambda finding: (
-            not known[finding.kind].leads(finding),
-            -_worth_s(finding),
-            -finding.cost_s,
-            finding.kind,
-            finding.place.file,
-            finding.place.line,
-            finding.id,
-        )
-    )
-    return _with_unique_ids(found)
+
+    def rank(one: Finding) -> tuple[Any, ...]:
+        return not known[one.kind].leads(one), -_worth_s(one), -one.cost_s, one.kind, *one.place.at, one.id
+
+    return _with_unique_ids(sorted(found, key=rank))
 
 
 def _joined(

@@ -13,18 +13,10 @@ from collections.abc import Container, Iterable, Iterator
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import (
-    SMALL,
-    head,
-    heads,
-    host_s,
-    in_each_step,
-    innermost,
-    row_of,
-    visits_per_pass,
-)
+from xlaprof.analysis.evidence.looping import SMALL, host_s, in_each_step, row_of, visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.names import head
 from xlaprof.analysis.places import named
 from xlaprof.analysis.principles import FELT, HABIT, WORTH_SAYING
 from xlaprof.analysis.whatif import barriers, replay
@@ -128,7 +120,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
         goes = {(stack, program) for program in facts.ran_at.get(stack, ())} - {(stack, row[-1]) for _ in row}
         if not barriers.without_those(facts.run, goes.__contains__).pays(cost):
             continue
-        loop = innermost(names, stack)
+        loop = names.loop(stack)
         alone, apart = _apart(facts, goes)
         bare = list(_bare(facts, stack))
         each = round(site.executed / steps) if steps else len(row)
@@ -158,9 +150,9 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
 
 def _bare(facts: Facts, stack: int) -> Iterator[Place]:
     """Loops around other uses of a barrier's line, as an evaluation's, that have no other barrier."""
-    names, line, around = facts.names, facts.place(stack), heads(facts.names, stack)
+    names, line, around = facts.names, facts.place(stack), facts.names.heads(stack)
     others = {one for one in facts.run.sites if names.place(one).at == line.at}
-    barred = {head(innermost(names, one)) for one in facts.barriers if one not in others}
+    barred = {head(names.loop(one)) for one in facts.barriers if one not in others}
     for one in others - {stack}:
         loops = [loop for loop in names.loops(one) if head(loop) not in around]
         if loops and not any(head(loop) in barred for loop in loops):
@@ -198,7 +190,7 @@ def _cut(site: Site, stack: int, cost_s: float) -> replay.Cut:
 
 def _where(facts: Facts, stack: int, place: Place) -> str:
     if row_of(facts, stack):
-        return f"in a loop ({innermost(facts.names, stack).acting.code.rstrip(':')})"
+        return f"in a loop ({facts.names.loop(stack).acting.code.rstrip(':')})"
     if ".forward" in f".{place.func}":
         return f"inside the model ({place.func})"
     caller = facts.names.frames(stack)[1]

@@ -28,7 +28,7 @@ from xlaprof.analysis.whatif import replay
 from xlaprof.events import Fallback
 from xlaprof.text.quantities import duration, plural, size_text, times
 
-from .transfer import how_often, rhythm_of
+from .transfer import how_often
 
 _EIGEN = (
     "Use torch.linalg.eigh if the matrix is symmetric, or matrix powers if the largest eigenvalue is enough; where it "
@@ -39,24 +39,19 @@ _BINS = "Find the bins with torch.bucketize and count them with torch.zeros(n).i
 #: What to write instead, by operation.
 INSTEAD = {
     **INSTEAD_OF_DYNAMIC_SIZES,
-    "aten::linalg_eig": _EIGEN,
-    "aten::linalg_eigvals": _EIGEN,
-    "aten::_linalg_eigvals": _EIGEN,
+    **dict.fromkeys(("aten::linalg_eig", "aten::linalg_eigvals", "aten::_linalg_eigvals"), _EIGEN),
     "aten::linalg_lstsq": (
         "Solve the normal equations (torch.linalg.solve_ex(A.mT @ A, A.mT @ b)), or use torch.linalg.qr"
     ),
     "aten::linalg_ldl_factor_ex": (
         "Use torch.linalg.cholesky_ex if the matrix is positive definite, else torch.linalg.lu"
     ),
-    "aten::histc": _BINS,
-    "aten::_histogramdd_bin_edges": _BINS,
-    "aten::_histogramdd_from_bin_cts": _BINS,
+    **dict.fromkeys(("aten::histc", "aten::_histogramdd_bin_edges", "aten::_histogramdd_from_bin_cts"), _BINS),
     "aten::kthvalue": "Use torch.topk or torch.sort and take the element",
     "aten::mode": "Count into a tensor over a known range (torch.zeros(n).index_add_), and take the argmax",
     "aten::randperm": "Draw the order on the host with the next batch, or sort random keys (torch.rand(n).argsort())",
     "aten::multinomial": "Draw with the Gumbel trick: (logits + gumbel noise).argmax(-1)",
-    "aten::_nested_tensor_from_mask": _RAGGED,
-    "aten::_nested_from_padded": _RAGGED,
+    **dict.fromkeys(("aten::_nested_tensor_from_mask", "aten::_nested_from_padded"), _RAGGED),
     "aten::_ctc_loss": "Compute the loss in log space with torch.logaddexp over a fixed number of frames",
     "aten::grid_sampler_3d": "Gather the neighbours with index tensors computed on the device",
 }
@@ -98,7 +93,7 @@ def _on_the_cpu(facts: Facts) -> Iterator[Finding]:
 def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, keys: list[Key]) -> Finding:
     cost = tally.dur / 1e9
     reads = f", with {plural(tally.reads, 'transfer')}" if tally.reads else ""
-    rhythm = tally.rhythm.text(facts.outer_steps) if facts.step_count else ""
+    rhythm = facts.often(tally.rhythm)
     often = f" ({rhythm})" if rhythm and tally.count > 1 else ""
     compiled = f", besides {duration(tally.compiled / 1e9)} compiling its inputs" if tally.compiled else ""
     waited = max(0, tally.dur - tally.compiled) / 1e9
@@ -151,7 +146,7 @@ def _dynamic_size(facts: Facts, reads: Reads, back: dict[Place, str]) -> Finding
         advice=_advice(name),
         evidence=(reads.waited(), f"longest {duration(tally.most / 1e9)}"),
         confidence="high" if tally.known else "medium",
-        rhythm=rhythm_of(facts, reads),
+        rhythm=facts.often(tally.rhythm),
         in_steps=tally.rhythm.steps,
         also=tuple(back),
         remedy=_MASKED if "cross_entropy" in reads.place.code else "",

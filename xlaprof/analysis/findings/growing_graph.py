@@ -9,10 +9,10 @@ import msgspec
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import GROWTHS, growing, head, heads
+from xlaprof.analysis.evidence.looping import GROWTHS, growing
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Moment, Place
-from xlaprof.analysis.names import NOWHERE
+from xlaprof.analysis.names import NOWHERE, head
 from xlaprof.analysis.places import named
 from xlaprof.analysis.principles import NEARLY_ALL
 from xlaprof.analysis.recompiles.extra import groups
@@ -41,7 +41,9 @@ def _finding(facts: Facts, stacks: list[int]) -> Finding:
     visits, before, after = site.longest_growth
     again = [record for one in stacks for record in facts.once(growing)[one]]
     results = _results(facts, stacks, before) if site.trigger == "read" else []
-    bears = _others(facts)
+    bears: dict[int, float] = {}  # moment of a compile -> the share that recompilations bear, as of another size in it
+    for extra in (extra for group in facts.once(groups) for extra in group.extras):
+        bears[extra.record.t] = min(1.0, bears.get(extra.record.t, 0.0) + extra.share)
     left = [(record, 1 - bears.get(record.t, 0.0)) for record in (*again, *results)]  # what no other cause bears
     grown, cost = (sum(one.dur * share for one, share in some) / 1e9 for some in (left[: len(again)], left))
     end = facts.place(stack)
@@ -90,7 +92,7 @@ def _finding(facts: Facts, stacks: list[int]) -> Finding:
         cut=replay.together(replay.compiles([record], 1 - share) for record, share in left),
         cause=cause,
         advice=advice,
-        rhythm=Rhythm.of([record.step for record in again]).text(facts.outer_steps) if facts.step_count else "",
+        rhythm=facts.often(Rhythm.of([record.step for record in again])),
         also=map(facts.place, stacks),
         remedy=remedy,
     )
@@ -101,7 +103,7 @@ def _turning(facts: Facts, stack: int) -> Place:
     several loops it is the one that other reads grow by as well."""
     names, line = facts.names, facts.place(stack).acting
     around = [one for one in names.loops(stack) if one.acting.at != line.at or not line.code.startswith("for ")]
-    others = [heads(names, other) for other in facts.once(growing) if other != stack]
+    others = [names.heads(other) for other in facts.once(growing) if other != stack]
     shared = (one for one in around if any(head(one) in other for other in others))
     return next(shared, around[0] if around else NOWHERE)
 
@@ -116,15 +118,6 @@ def _own(facts: Facts, stack: int) -> str:
         f"({facts.words.arrays}.where, scatter at positions that a tensor holds), for numbers and positions that the "
         "host makes of it are constants of the next graph."
     )
-
-
-def _others(facts: Facts) -> dict[int, float]:
-    """By moment of a compile: the share that recompilations bear, such as another size in the graph that grows."""
-    found: dict[int, float] = {}
-    for group in facts.once(groups):
-        for extra in group.extras:
-            found[extra.record.t] = min(1.0, found.get(extra.record.t, 0.0) + extra.share)
-    return found
 
 
 def _results(facts: Facts, stacks: list[int], before: int) -> list[CompileRecord]:

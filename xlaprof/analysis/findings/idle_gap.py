@@ -68,7 +68,11 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     whole = activity.total if activity.kind == host.DATA else total  # measured beside a compile, too
     if whole < FELT * window or whole < _WORTH_NS:
         return False
-    if _recorded_instead(facts, activity, total) or _is_eager(facts, activity):
+    # what lies between operations outside of jitted functions is a part of running them so
+    eager = frozenset[tuple[str, int]]().union(*(one.lines for one in facts.once(bodies).values()))
+    if sum(ns for stack, ns in activity.lines.items() if facts.place(stack).at in eager) > MOST * activity.total:
+        return False
+    if _recorded_instead(facts, activity, total):
         return False
     rhythm = activity.rhythm
     times = max([rhythm.steps, *(tally.habit.count for tally in own)])
@@ -81,12 +85,6 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     if activity.kind == host.GIL and rhythm.steps >= PART * (rhythm.last - rhythm.first + 1):
         return True
     return mean >= _WORTH_NS or mostly or rhythm.every > 0
-
-
-def _is_eager(facts: Facts, activity: Activity) -> bool:
-    """Whether it is what lies between operations outside of jitted functions: a part of running them so."""
-    lines = frozenset[tuple[str, int]]().union(*(one.lines for one in facts.once(bodies).values()))
-    return sum(ns for stack, ns in activity.lines.items() if facts.place(stack).at in lines) > MOST * activity.total
 
 
 def _has_line_between(facts: Facts, hole: tuple[int, int]) -> bool:
@@ -159,7 +157,7 @@ def _upload(facts: Facts, activity: Activity, place: Place) -> tuple[str, tuple[
     """The line of a call that brings its arguments to the device, where that is all that was seen: one upload."""
     if activity.kind != host.DISPATCH or not place.line:
         return None
-    sends = any(facts.names.place(stack).at == place.at for stack, _ in facts.run.sent)
+    sends = any(facts.place(stack).at == place.at for stack, _ in facts.run.sent)
     return ("upload", place.at) if sends else None
 
 
@@ -290,7 +288,10 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
             place,
             "",
         )
-    if place.line and _seen_once_a_gap(activity) and activity.line.line and activity.line != place:
+    # Where the idle sampler looked at most once into each gap, so always as far into it, the line that it saw is where
+    # the thread had got to, not where the time went: the call is known, no more.
+    seen = (tally.most for cause, tally in activity.causes.items() if isinstance(cause, Seen))
+    if place.line and activity.line.line and activity.line != place and max(seen, default=0) < GLANCE_NS:
         place = activity.line
         inner = _looked_at(facts, place)
         most = f", most of it at {cited(inner)}" if inner.line else ""
@@ -307,14 +308,6 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
             "or in xs, and pass is_fn_pure=True: else each call traces it anew."
         )
     return f"runs plain Python {where_to}", advice, place, ""
-
-
-def _seen_once_a_gap(activity: Activity) -> bool:
-    """Whether the idle sampler looked at most once into each gap, so always as far into it.
-
-    The line that it saw then is where the thread had got to, not where the time went: the call is known, no more.
-    """
-    return all(tally.most < GLANCE_NS for cause, tally in activity.causes.items() if isinstance(cause, Seen))
 
 
 def _looked_at(facts: Facts, call: Place) -> Place:

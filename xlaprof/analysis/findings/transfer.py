@@ -66,7 +66,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         else None,
         evidence=(reads.waited(), f"longest {duration(tally.most / 1e9)}", *([late] if tally.late else [])),
         confidence="high" if tally.known else "medium",
-        rhythm=rhythm_of(facts, reads),
+        rhythm=facts.often(tally.rhythm),
         in_steps=tally.rhythm.steps,
         also=(barrier, turns),
         remedy=way.remedy,
@@ -95,15 +95,10 @@ def _apart(reads: Reads, barrier: Place, follows: bool) -> str:
 
 def how_often(facts: Facts, reads: Reads) -> str:
     """ "in every step", "every 5 steps", "3 times a step", "in the loop"."""
-    text = rhythm_of(facts, reads)
+    text = facts.often(reads.tally.rhythm)
     if text and reads.tally.rhythm.steps > 1:
         return f"in {text}" if text == "every step" else text
     return "in the loop"
-
-
-def rhythm_of(facts: Facts, reads: Reads) -> str:
-    """ "every step", "3 times a step"; empty where steps are not known."""
-    return reads.tally.rhythm.text(facts.outer_steps) if facts.step_count else ""
 
 
 def _how_often(facts: Facts, reads: Reads) -> int:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xlaprof.analysis.evidence.counted import Known
+from xlaprof.analysis.evidence.counted import compiles
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.jit import MANY
-from xlaprof.analysis.model import Finding, Moment
+from xlaprof.analysis.model import Finding
 from xlaprof.analysis.places import short
 from xlaprof.analysis.sums import grouped
 from xlaprof.events import JitCompile
@@ -47,7 +47,7 @@ def _finding(facts: Facts, group: list[JitCompile]) -> Finding:
         "unrolled_loop",
         place,
         count=len(group),
-        counted=Known(tuple(Moment(one.t, one.dur, detail=plural(one.ops, "operation")) for one in group)),
+        counted=compiles(group),
         cost_s=sum(map(_avoidable, group)) / 1e9,
         cause=(
             f"{name} is a program of {plural(largest.ops, 'operation')}: {around}this line is traced "

@@ -61,7 +61,7 @@ def _lines(facts: Facts) -> dict[tuple[tuple[str, int], bool], _Line]:
     fallbacks = {stack for stack, _ in facts.run.fallbacks}
     found: dict[tuple[tuple[str, int], bool], _Line] = {}
     for (stack, again), tally in facts.run.sent.items():
-        place = facts.names.place(stack)
+        place = facts.place(stack)
         if place.line and stack not in fallbacks:
             line = found.setdefault((place.at, again), _Line(place, again))
             line.stacks.append(stack)
@@ -104,12 +104,12 @@ def _waits(facts: Facts, line: _Line, gain: float) -> bool:
 
 def _finding(facts: Facts, line: _Line, cut: replay.Cut | None, gain: float) -> Finding:
     tally, words = line.tally, facts.words
-    rhythm = tally.rhythm.text(facts.outer_steps) if facts.step_count else ""
+    rhythm = facts.often(tally.rhythm)
     if tally.count < 2 * facts.outer_steps and in_all(_in_steps(facts, tally), facts.outer_steps):
         rhythm = "every step"
     often = ", ".join(filter(None, (times(tally.count), rhythm)))
     took = f"{size_text(tally.bytes / tally.count)} each time, {duration(line.cost_s)} in all"
-    what = next((facts.names.text(facts.run.came_again[one]) for one in line.stacks if one in facts.run.came_again), "")
+    what = next((facts.text(facts.run.came_again[one]) for one in line.stacks if one in facts.run.came_again), "")
     if line.again:
         name = what.rpartition(" ")[0]
         cause = (

@@ -9,28 +9,16 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import Any, Self
 
+from xlaprof import events as ev
 from xlaprof.analysis.model import Place
-from xlaprof.events import (
-    AnyEvent,
-    Counters,
-    Device,
-    Dropped,
-    End,
-    Event,
-    Header,
-    Source,
-    Stack,
-    Step,
-    StepDigest,
-    Text,
-)
+from xlaprof.events import AnyEvent, Event
 
 from .distribution import economise
 from .merge import merge_into
 from .totals import Totals
 
 #: Kinds of events about the recording as a whole: ``since_step`` does not leave them out.
-TIMELESS = frozenset({Text, Stack, Source, Device, Dropped, End})
+TIMELESS = frozenset({ev.Text, ev.Stack, ev.Source, ev.Device, ev.Dropped, ev.End})
 
 _RELIEVED_EVERY = 65_536  # events
 _FEW, _MANY = 512, 16_384  # events at a time: in short recordings, and in long ones
@@ -52,7 +40,7 @@ class Fold(Totals):
         self.waiting = since_step is not None  # ``since_step`` has not come yet
         self.begun = 0  # what ended before this moment does not count
         self._held: deque[Event] = deque(maxlen=_HELD)
-        self._handlers: dict[type, Callable[[Any], None]] = {**self.handlers, Header: self._on_header}
+        self._handlers: dict[type, Callable[[Any], None]] = {**self.handlers, ev.Header: self._on_header}
         if self.waiting:
             self._handlers |= dict.fromkeys(self.handlers.keys() - TIMELESS, self._hold)
 
@@ -143,7 +131,7 @@ class Fold(Totals):
 
     # -- about the recording
 
-    def _on_header(self, event: Header) -> None:
+    def _on_header(self, event: ev.Header) -> None:
         if self.header is None:
             self.header = event
             self.cover(event.mono_ns, event.mono_ns)
@@ -156,9 +144,9 @@ class Fold(Totals):
     def _hold(self, event: Any) -> None:
         """Wait for step ``since_step``: events since the last step may belong to it."""
         assert self.since_step is not None
-        if isinstance(event, Counters):
+        if isinstance(event, ev.Counters):
             self.baseline = event
-        elif not isinstance(event, Step | StepDigest):
+        elif not isinstance(event, ev.Step | ev.StepDigest):
             self._held.append(event)
         elif event.num >= self.since_step:
             self._start()

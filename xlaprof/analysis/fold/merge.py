@@ -49,11 +49,9 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     add_counts(mine.given, theirs.given, stack)
     _add(mine.pauses, theirs.pauses, lambda key: (stack(key[0]), key[1]))
     mine.batches += (replace(one, stack=stack(one.stack), made=stack(one.made)) for one in theirs.batches)
-    add_counts(mine.looks_before, theirs.looks_before, lambda key: (stack(key[0]), key[1]))
+    for looks in ("looks_before", "looks", "looks_drawing", "look_counts"):
+        add_counts(getattr(mine, looks), getattr(theirs, looks), lambda key: (stack(key[0]), key[1]))
     add_counts(mine.looks_limited, theirs.looks_limited, stack)
-    add_counts(mine.look_counts, theirs.look_counts, lambda key: (stack(key[0]), key[1]))
-    add_counts(mine.looks_drawing, theirs.looks_drawing, lambda key: (stack(key[0]), key[1]))
-    add_counts(mine.looks, theirs.looks, lambda key: (stack(key[0]), key[1]))
     mine.compile_bill.merge(theirs.compile_bill)
     mine.recording |= {stack(place) for place in theirs.recording}
     mine.samples += theirs.samples

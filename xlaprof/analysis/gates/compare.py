@@ -137,7 +137,9 @@ def obstacles(one: Report, two: Report) -> list[str]:
             found.append(f"one had {plural(a.device_count, 'device')}, the other {b.device_count}")
     found += [f"{run.path} lacks {plural(run.lacks, 'event')} that it dropped" for run in (a, b) if run.lacks]
     mine, theirs = program(a), program(b)
-    if mine and theirs and not _versions_of_one(mine, theirs):
+    one_name, other = mine.removesuffix(".py"), theirs.removesuffix(".py")
+    # train.py and train_fixed.py are versions of one program, train.py and serve.py are not
+    if mine and theirs and not (one_name.startswith(other) or other.startswith(one_name)):
         found.append(f"they are of different programs, {mine} and {theirs}")
     if not one.steps or not two.steps:
         without = " and ".join(repr(report.run.path) for report in (one, two) if not report.steps)
@@ -155,12 +157,6 @@ def program(run: RunInfo) -> str:
     if parts[-1] == "__main__.py" and len(parts) > 1:
         return parts[-2]
     return parts[-1]
-
-
-def _versions_of_one(mine: str, theirs: str) -> bool:
-    """Whether both are versions of one program: train.py and train_fixed.py are, train.py and serve.py are not."""
-    a, b = mine.removesuffix(".py"), theirs.removesuffix(".py")
-    return a.startswith(b) or b.startswith(a)
 
 
 def _notes(one: Report, two: Report) -> list[str]:

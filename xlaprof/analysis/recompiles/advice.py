@@ -10,20 +10,13 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Buckets, Place
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import SHOWN
-from xlaprof.analysis.recompiles import along, arguments, growth
+from xlaprof.analysis.recompiles import along, arguments, growth, wording
 from xlaprof.analysis.recompiles.design import are_chosen
 from xlaprof.analysis.recompiles.explanation import plain_advice
 from xlaprof.analysis.recompiles.group import Group, grows, special_too
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype, dtype_code
 from xlaprof.analysis.recompiles.varying import Size, last_batch, made_by, varying
-from xlaprof.analysis.recompiles.wording import (
-    expression,
-    is_index,
-    is_of_moved_number,
-    moved_as,
-    quoted,
-    variable,
-)
+from xlaprof.analysis.recompiles.wording import quoted
 from xlaprof.analysis.whatif import barriers
 from xlaprof.text.quantities import percent, plural
 from xlaprof.vocabulary import Vocabulary, fill
@@ -84,8 +77,8 @@ def _is_beginning(group: Group) -> bool:
 
 def _scalar(words: Vocabulary, group: Group) -> Advice:
     change = group.first
-    name = change.name or expression(group.place.code, change)
-    if name and is_of_moved_number(change):
+    name = change.name or wording.expression(group.place.code, change)
+    if name and wording.is_of_moved_number(change):
         return Advice(
             f"Bring {name} to the device as a tensor of one element: one of no dimensions is a number to the graph, "
             "and exactly 0, 1 and -1 are constants of it.",
@@ -176,7 +169,7 @@ def _sizes(group: Group, axis: int) -> list[int]:
 
 def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple[int, ...]) -> Advice:
     sizes = _sizes(group, axis)
-    words, name, positions = facts.words, _name(facts, group), is_index(group.first)
+    words, name, positions = facts.words, _name(facts, group), wording.is_index(group.first)
     padded = Size(name, "", group.place, axis, len(old), tuple(sorted(set(sizes))), "", positions)
     seen, busy, once = _ran(facts, group, axis)
     parts = len({extra.record.stack for extra in group.extras})  # graphs of one step, each compiled for every size
@@ -243,14 +236,14 @@ def _ran(facts: Facts, group: Group, axis: int) -> tuple[Mapping[int, int], Mapp
 
 def _name(facts: Facts, group: Group) -> str:
     change = group.first
-    return variable(change, facts.place(change.made), facts.place(change.stack)) or "x"
+    return wording.variable(change, facts.place(change.made), facts.place(change.stack)) or "x"
 
 
 def _pad(words: Vocabulary, size: Size, edges: tuple[int, ...]) -> str:
     """Code that pads a dimension of a tensor to the next of ``edges``."""
     name = size.name or "x"
     to = f"{edges[0]}" if len(edges) == 1 else f"next(edge for edge in {edges} if edge >= {name}.shape[{size.axis}])"
-    moved = moved_as(size.place.acting.code, name)
+    moved = wording.moved_as(size.place.acting.code, name)
     host = f"{name} = {moved}\n" if moved else ""
     of_loss = "" if size.is_index else "; leave the padding out of the loss"
     if padder := _padder(size.place):

@@ -23,7 +23,7 @@ import msgspec
 from xlaprof.analysis.diagnosis import USED
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.looping import beside, growing, innermost, unbarred, visits_per_pass
+from xlaprof.analysis.evidence.looping import beside, growing, unbarred, visits_per_pass
 from xlaprof.analysis.evidence.reads import in_loop, is_own_graph, takes_element
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
@@ -38,13 +38,14 @@ from xlaprof.events import Change
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
 _WARMED = 8  # graphs that a barrier makes in advance, at most
 LOOPS = ("for ", "async for ")  # a barrier at the head of one is a loader's
+_Key = tuple[str, int, str, str]  # file, line, sort of change, name
 _SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
 
 
 def groups(facts: Facts) -> list[Group]:
     """The extra compiles by line and cause, in the order in which they first came."""
-    found: dict[tuple[str, int, str, str], list[Extra]] = {}
-    early: list[tuple[tuple[str, int, str, str], Extra]] = []
+    found: dict[_Key, list[Extra]] = {}
+    early: list[tuple[_Key, Extra]] = []
     why = causes(facts.run.compiles)
     loop, grown = facts.once(unbarred), facts.once(growing)
     ages, back = _ages(facts), comes_back(facts.run.compiles, facts.run.programs)
@@ -60,10 +61,10 @@ def groups(facts: Facts) -> list[Group]:
         turns = record.stack in grown or (loop is not None and loop.follows(facts, record))
         # another number of turns
         changes = [one for one in changes if not turns or one.what != "operation" or one.role == "pending"]
-        by_line: dict[tuple[str, int, str, str], tuple[Change, Place]] = {}
+        by_line: dict[_Key, tuple[Change, Place]] = {}
         for change in changes:
             place = _place(facts, record, change)
-            by_line.setdefault((place.file, place.line, *_cause(facts, change)), (change, place))
+            by_line.setdefault((*place.at, *_cause(facts, change)), (change, place))
         for key, (change, place) in by_line.items():
             # the graph before held what precedes the loop: that one is not needed
             had = change.role == "entry" and any(part.old[1] == change.stack for part in record.parts)
@@ -88,7 +89,7 @@ def groups(facts: Facts) -> list[Group]:
     dear = {"entry": DEAR, "pending": FELT}  # shares of the run
     all_groups = [g for g in all_groups if g.cost_s >= dear.get(g.first.role, 0.0) * facts.wall_s]
     all_groups = [g for g in map(_needed, all_groups) if any(extra.share for extra in g.extras)]
-    leading = _join(_join(all_groups, _passes, later=True), _consequences, later=True)
+    leading = _join(all_groups, _consequences, later=True)
     # one graph for a copy between tensors, which are the same until one of them is written
     told = [g for g in leading if (g.sort != "aliasing" or len(g.extras) > 1) and not by_design(facts, g)]
     return _join(told, partial(_of_one_batch, facts))
@@ -135,24 +136,11 @@ def _consequences(one: Group, other: Group) -> Iterable[Extra] | None:
     return other.extras if _leads(one, other) or _varies_in(one, other) else None
 
 
-def _passes(one: Group, loop: Group) -> Iterable[Extra] | None:
-    """Of a loop over a tensor of a batch, whose passes are its size: one cause, named by what the program is given."""
-    if loop.first.role != "loop" or not of_batch(one.first):
-        return None
-    made = one.first.what, one.first.made
-    sizes = [
-        next((part.change for part in extra.record.parts if (part.change.what, part.change.made) == made), extra.change)
-        for extra in loop.extras
-    ]
-    pairs = zip(loop.extras, sizes, strict=True)
-    same = all(change.what == "shape" for change in sizes)
-    return [extra._replace(change=change, place=one.place) for extra, change in pairs] if same else None
-
-
 def _leads(one: Group, other: Group) -> bool:
     if of_batch(one.first) or one.sort == "size":  # what is computed with its sizes: of its shape, or of arguments
         computed = other.sort in ("shape", "argument") and not (of_batch(other.first) or other.first.role)
-        return computed and not other.first.name and len(taken := sizes(other)) > 1 and taken <= sizes(one)
+        passes = of_batch(one.first) and other.first.role == "loop"  # over the tensor
+        return (computed or passes) and not other.first.name and len(taken := sizes(other)) > 1 and taken <= sizes(one)
     if one.sort == "operation" and other.first.role == "shared" and ".step(" in other.place.acting.code:
         return _of_barriers(one, other)  # an optimizer's numbers: parameters without a gradient make fewer steps
     if one.first.subject == USED and other.sort in ("argument", "scalar"):  # another operation, with other arguments
@@ -377,7 +365,7 @@ def _left_over(facts: Facts, record: CompileRecord, pending: dict[int, Change]) 
 
 
 def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
-    mine, theirs = innermost(facts.names, stack).acting, facts.place(barrier).acting
+    mine, theirs = facts.names.loop(stack).acting, facts.place(barrier).acting
     if theirs.code.startswith(LOOPS):  # a loader's barrier, at the head of a loop
         same = (mine.file, mine.func) == (theirs.file, theirs.func)
         return same and mine.line < theirs.line and facts.place(stack).acting.line < theirs.line

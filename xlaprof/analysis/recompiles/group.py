@@ -134,9 +134,10 @@ def _went(change: Change | None) -> int | None:
 
 
 def sizes(group: Group) -> set[int]:
-    """All sizes that the dimensions took which change; of a size or an argument, the numbers that it took."""
+    """All sizes that the dimensions took which change; of a size, an argument or a loop, the numbers that it took."""
     changes = [extra.change for extra in group.alike if extra.change.what == group.sort]
-    plain = {int(text) for one in changes for text in (one.old, one.new) if text.isdecimal()}
+    counts = (text.partition(" ")[0] for one in changes for text in (one.old, one.new))  # "3", "3 passes"
+    plain = {int(count) for count in counts if count.isdecimal()}
     return plain | {
         shape[axis]
         for one in changes

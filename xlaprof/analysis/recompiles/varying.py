@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from xlaprof.analysis.diagnosis import Key
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.looping import head
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.names import NOWHERE
+from xlaprof.analysis.names import NOWHERE, head
 from xlaprof.analysis.places import named
 from xlaprof.analysis.recompiles.group import Group, of_batch
 from xlaprof.analysis.recompiles.shapes import axes, dims
@@ -113,9 +112,9 @@ def last_batch(facts: Facts, group: Group, vary: list[Size]) -> Size | None:
     change = group.first
     old, new = dims(change.old), dims(change.new)
     rows = min((one for one in vary if len(one.sizes) == 2 and one.axis == 0), key=lambda one: one.most, default=None)
-    if rows is None or old is None or new is None or new >= old:
+    if rows is None or old is None or new is None or new >= old or any(len(one.sizes) > 2 for one in vary):
         return None
-    if any(one.sizes[0] * rows.most != one.most * rows.sizes[0] or len(one.sizes) > 2 for one in vary):
+    if any(one.sizes[0] * rows.most != one.most * rows.sizes[0] for one in vary):
         return None
     runs = facts.run.program_runs
     seldom = max(runs.get(one.record.program, 0) for one in group.extras)

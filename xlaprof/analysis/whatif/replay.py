@@ -98,14 +98,9 @@ def together(cuts: Iterable[Cut]) -> Cut:
             left[moment, ns] = max(0.0, left.get((moment, ns), 1.0) + share - 1)
         for stack, share in cut.barriers:
             barriers[stack] = max(0.0, barriers.get(stack, 1.0) + share - 1)
-    return Cut(
-        frozenset().union(*(cut.places for cut in cuts)),
-        frozenset(barriers.items()),
-        frozenset().union(*(cut.causes for cut in cuts)),
-        frozenset((moment, ns, share) for (moment, ns), share in left.items()),
-        frozenset().union(*(cut.runs for cut in cuts)),
-        frozenset().union(*(cut.recorded for cut in cuts)),
-    )
+    whole = Cut(*(frozenset().union(*some) for some in zip(*cuts, strict=True))) if cuts else NOTHING
+    compiles = frozenset((moment, ns, share) for (moment, ns), share in left.items())
+    return whole._replace(barriers=frozenset(barriers.items()), compiles=compiles)
 
 
 # -- replay
