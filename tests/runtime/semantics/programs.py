@@ -201,9 +201,11 @@ class Run:
         For devices whose tensors it takes to have no strides (``c10::Device::supports_as_strided``: all of ``xla``),
         PyTorch calls the view operator again, on what the base is by then.
         """
-        changed = re.fullmatch(r"(t\d)\.((un)?squeeze|transpose|swapaxes|swapdims|t)_\(.*\)", line.text)
+        changed = re.fullmatch(r"(t\d)\.(squeeze|unsqueeze|transpose|swapaxes|swapdims|t)_\(.*\)", line.text)
         base = self.names.get(changed[1]) if changed and "l0" in self.names else None
-        return base is not None and any(t._base is base for t in self.tensors.values())
+        if changed is None or base is None or not any(t._base is base for t in self.tensors.values()):
+            return False
+        return "squeeze" in changed[2] or base.retains_grad  # what autograd refers to cannot be replaced
 
     def state(self) -> dict[str, Any]:
         """All that can be told of the living tensors without their values."""

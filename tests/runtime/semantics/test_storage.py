@@ -205,3 +205,19 @@ def test_gradients_through_operators_that_reshape_in_place() -> None:
         return x.grad, y, before, b, a.shape
 
     agree(story)
+
+
+@pytest.mark.parametrize("operator", ["squeeze_", "t_", "transpose_"])
+def test_a_tensor_that_keeps_its_gradient_changes_its_dimensions_in_place(operator: str) -> None:
+    def story(device: str) -> object:
+        x = numbers(device, 3, 4).requires_grad_()
+        y = x * 2
+        if operator == "squeeze_":
+            y = y.unsqueeze(0)
+        y.retain_grad()
+        getattr(y, operator)(*[0, 1] * (operator == "transpose_"))
+        (y * y).sum().backward()
+        assert x.grad is not None
+        return x.grad, y.detach(), y.grad
+
+    agree(story)

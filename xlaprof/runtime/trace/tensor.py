@@ -155,7 +155,8 @@ def _reshaping(name: str, view: str) -> Any:
     write = getattr(torch.Tensor, name)
 
     def method(self: XLATensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        is_followed = not self.is_inference() and (
+        # retain_grad() refers to the tensor weakly, and what is referred to so cannot be swapped
+        is_followed = not (self.is_inference() or self.retains_grad) and (
             torch._C._autograd._get_creation_meta(self) == torch._C._autograd.CreationMeta.DEFAULT
             if self._is_view()
             else self.requires_grad and not self.is_leaf and _has_views(self)
