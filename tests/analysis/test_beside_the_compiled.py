@@ -112,6 +112,15 @@ def test_entries_of_a_dict_that_the_function_fills_are_one_finding_with_their_nu
     assert advice.startswith("Let self.by_day be filled outside the compiled function")
 
 
+def test_elements_of_one_list_are_one_finding_on_the_list() -> None:
+    """Bids of a market, which the round before sets: one call has another first bid, the next another third."""
+    guards = [Guard("value", f"bids[{n % 3}]", f"0.{n}", f"0.{n + 1}", f"bids[{n % 3}] == 0.{n}") for n in range(1, 5)]
+    advice = advised(*guards, code="return (demand * torch.tensor(bids)).sum()")
+    assert advice.startswith("Make one tensor of bids outside the compiled function, torch.tensor(bids), and compute")
+    kept = [Guard("value", f"self.bids[{n}]", "0.5", "0.6", f"self.bids[{n}] == 0.5") for n in range(3)]
+    assert "of self.bids outside the compiled function (a buffer" in advised(*kept, code="x = x * self.bids[0]")
+
+
 # -- on a device: values that one trace reads, and numbers from before a read
 
 

@@ -23,7 +23,7 @@ def test_a_break_costs_for_each_graph_behind_it_what_the_cheapest_took() -> None
     (finding,) = compiling.findings()
     assert (finding.kind, finding.place.line) == ("graph_break", 21)
     assert finding.cost_s == pytest.approx(2 * (0.08 + 0.02))
-    assert any("2 graphs; the cheapest took 100 ms" in line for line in finding.evidence)
+    assert any("2 graphs more than one; the cheapest took 100 ms" in line for line in finding.evidence)
 
 
 def test_a_break_is_charged_with_what_its_value_recompiles() -> None:
@@ -35,11 +35,59 @@ def test_a_break_is_charged_with_what_its_value_recompiles() -> None:
     compiling.recompile("1/1", Guard("value", "value", "1.5", "2.5", handed=True), ms=60, resumed=place)
     (finding,) = compiling.findings()
     assert (finding.kind, finding.place.line, finding.count) == ("graph_break", 21, 1)
-    # tracing thrown away, a graph of its own for what follows, and that once more for another value
-    assert finding.cost_s == pytest.approx(0.04 + 0.1 + 0.06)
+    # tracing thrown away, one graph more, as cheap as the one before the break, and what follows for another value
+    assert finding.cost_s == pytest.approx(0.04 + 0.06 + 0.06)
     assert finding.advice == "Keep it a tensor."
     assert "2 graphs instead of one" in finding.cause
     assert "1.5, 2.5" in finding.cause
+
+
+def test_what_a_break_at_the_head_leaves_behind_is_compiled_in_any_case() -> None:
+    """Nothing was captured before it: what follows is the one graph that there would be without."""
+    compiling = Compiling()
+    compiling.broke("0/0", 21, "item() needs the value of the tensor", gb="GB0124", hint="Keep it a tensor.")
+    compiling.compile("0/0", 100, ops=0, restarted=40 * MS)
+    place = compiling.story.line(21, "print(x)", func="forward")
+    compiling.compile("1/0", 5000, resumed=place)
+    (finding,) = compiling.findings()
+    assert finding.cost_s == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize(
+    ("read", "uses", "words"),
+    [
+        (
+            "n = int(lengths.max())",
+            "keep = torch.arange(n, device=x.device) < lengths[:, None]",
+            "Take the largest size",
+        ),
+        ("most = lengths.max().item()", "h = self.cell(x[:, :most])", "Take the largest size"),
+        ("x = x[:, : lengths.max().item()]", "x = self.lift(x)", "Take the largest size"),
+        ("passes = int(depth.max())", "for _ in range(passes):", "Run the largest number of passes"),
+        ("worst = loss.max().item()", "scaled = loss / worst", "Keep it a tensor."),
+    ],
+)
+def test_a_number_that_sizes_what_follows_is_made_before_the_call(read: str, uses: str, words: str) -> None:
+    compiling = Compiling()
+    line = compiling.story.line(21, read, func="forward")
+    after = compiling.story.line(22, uses, func="forward")
+    compiling.story.emit(
+        GraphBreak(
+            t=compiling.story.now,
+            reason="item() needs the value of the tensor, which a graph does not have",
+            stack=line,
+            compile="0/0",
+            func=compiling.func,
+            hint="Keep it a tensor.",
+        )
+    )
+    compiling.compile("0/0", 100)
+    compiling.compile("1/0", resumed=line)
+    guard = Guard("value", "the value that was read", "27", "28", "value == 27", stack=after, handed=True)
+    compiling.recompile("1/1", guard, resumed=line)
+    (finding,) = compiling.findings("graph_break")
+    assert finding.advice.startswith(words)
+    assert ("pass it as an int" in finding.advice) == (words != "Keep it a tensor.")
 
 
 def test_the_size_of_a_selection_is_reported_with_the_break_that_made_it() -> None:

@@ -16,6 +16,7 @@ import torch
 import torch._dynamo
 from torch._dynamo.decorators import mark_unbacked
 
+from tests.sources.kept_lists import kept, recent, weighted
 from tests.sources.made_anew import Distances, Gated, gate, gates
 from tests.sources.needed_numbers import cutting
 from tests.sources.observed import Observed, observing
@@ -214,30 +215,6 @@ def parameters(**config: bool) -> Callable[[], Any]:
     def program() -> None:
         with torch._dynamo.config.patch(**config):
             calls(times, *((torch.nn.Parameter(T(size, 3)),) for size in (4, 5, 6)))()
-
-    return program
-
-
-class Keeping(torch.nn.Module):
-    def __init__(self, inside: bool) -> None:
-        super().__init__()
-        self.inside, self.history = inside, list[Any]()
-
-    def forward(self, x: Any) -> Any:
-        y = x * 2
-        if self.inside:
-            self.history.append(y)
-        return y
-
-
-def kept(*, inside: bool) -> Callable[[], Any]:
-    def program() -> None:
-        model = Keeping(inside)
-        fast = torch.compile(model, backend="eager")
-        for _ in range(4):
-            y = fast(T(3))
-            if not inside:
-                model.history.append(y)
 
     return program
 
@@ -445,6 +422,13 @@ RECOMPILATIONS = [
         calls(times, X, X),
     ),
     Case("list that grows", kept(inside=True), " grow outside the compiled function", kept(inside=False)),
+    Case("list that grows and is read", recent(rolled=False), "let a tensor of fixed size", recent(rolled=True)),
+    Case(
+        "elements of a list",
+        calls(weighted, *((T(3), [0.1 * n, 0.5, 0.2 * n]) for n in range(1, 5))),
+        "Make one tensor of ",
+        calls(weighted, *((T(3), torch.tensor([0.1 * n, 0.5, 0.2 * n])) for n in range(1, 5))),
+    ),
     Case("backend", backends(backend(), backend()), "same backend", backends(one_backend, one_backend)),
 ]
 

@@ -48,6 +48,23 @@ def cut(*lines: Callable[[Any], Any], **config: Any) -> Callable[[], Any]:
     return program
 
 
+def padded(how: str) -> Callable[[], Any]:
+    """A program that sums rows up to their lengths: to the longest, read or passed, or to the whole width."""
+
+    def summed(x: Any, lengths: Any, longest: int) -> Any:
+        if how == "read":
+            longest = int(lengths.max())
+        x = x[:, :longest]
+        return (x * (torch.arange(longest) < lengths.unsqueeze(1))).sum(1)
+
+    def program() -> None:
+        fast = torch.compile(summed, backend="eager", dynamic=True if how == "passed" else None)
+        for n in (5, 7, 6):
+            fast(torch.ones(3, 8), torch.tensor([2, n, 4]), n if how == "passed" else 8)
+
+    return program
+
+
 def whole(function: Any) -> Callable[[], Any]:
     """A program that compiles a function and calls it twice, with what is left of the line outside."""
 
@@ -134,6 +151,8 @@ BREAKS = [
         "capture_scalar_outputs = True",
         cut(lambda y: y.sum().item(), capture_scalar_outputs=True),
     ),
+    Case("length", padded("read"), "Take the largest size in each call", padded("whole")),
+    Case("length that is passed", padded("read"), "pass it as an int", padded("passed")),
     Case("float()", cut(lambda y: float(y.sum())), "Keep the value a tensor", cut(lambda y: y.sum())),
     Case("tolist()", cut(lambda y: y.tolist()[0]), "Compute with the tensor itself", cut(lambda y: y[0])),
     Case("tolist() outside", cut(lambda y: sorted(y.tolist())[0]), "end the compiled function before", whole(fine)),

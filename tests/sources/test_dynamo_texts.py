@@ -82,6 +82,10 @@ def test_a_guard_names_its_line_and_the_version_it_belongs_to() -> None:
         ("/v/site-packages/torch/nn/modules/dropout.py", 73),
         ("/home/me/model.py", 46),
     ]
+    own = "0/1: bids[2] == 0.86  # (_dynamo/output_graph.py:3375 in remove_tensorify_specialized_graphargs)"
+    assert parse_reason(own).guard.frames == ()  # PyTorch's own line
+    both = "0/1: 8 <= x.size()[0]  # me/net.py:7 in f (_dynamo/guards.py:12 in g)"
+    assert [(frame.file, frame.line) for frame in parse_reason(both).guard.frames] == [("me/net.py", 7)]
     short = parse_reason("!0/1/0: k == 2     # return x * k  # me/model.py:3 in g")
     assert short.against == "!0/1/0"
     assert [(frame.file, frame.line, frame.func) for frame in short.guard.frames] == [("me/model.py", 3, "g")]

@@ -8,11 +8,12 @@ to what takes the value: a test decides, ``+=`` adds up, a subscript indexes, ``
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from xlaprof.analysis.statements import called, names, parsed
+from xlaprof.analysis.statements import called, given, names, nodes, parsed
 
 
 class Use(IntEnum):
@@ -52,6 +53,8 @@ _LOGGED = {"print", "debug", "info", "warning", "error", "critical", "exception"
            "log_dict", "log_metric", "log_metrics", "set_postfix", "set_postfix_str", "set_description", "append",
            "appendleft", "extend", "dict", "update", "writerow", "log"}  # fmt: skip
 _LOGGERS = {"log", "logger", "logging", "wandb", "mlflow"}
+#: modules whose functions take Python numbers as such, but for arithmetic
+_PYTORCH = ("F", "nn.functional", "torch.nn.functional")
 #: Python's own functions that compare what they are given
 PICKS = {"max()": "maximum", "min()": "minimum"}
 _NAMES: Mapping[type, str] = {
@@ -183,3 +186,61 @@ def _use(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> Use:
                 return use
         node = parent
     return use
+
+
+# -- a name, and what a line does with it
+
+
+def is_handed_over(code: str, name: str) -> bool:
+    """Whether a call of the line passes ``name`` itself; also where the line is not known, or part of a statement."""
+    return not _uses(code, name) or any(
+        ast.unparse(one) == name for call in nodes(code, ast.Call) for one in given(call)
+    )
+
+
+def _uses(code: str, name: str) -> list[ast.expr]:
+    return [node for node in nodes(code, ast.expr) if ast.unparse(node) == name]
+
+
+def takes_number(code: str, name: str) -> str:
+    """The function of PyTorch's that a line hands the number ``name`` to: ``dropout`` of ``F.dropout(x, self.rate)``.
+
+    Or the module whose number it is and that the line calls: ``self.drop`` of ``self.drop(x)`` for ``self.drop.p``. A
+    module of the program's own would have a line of its own. Empty where the line does something else with it, as
+    computing, for which a tensor would do.
+    """
+    uses, calls = _uses(code, name), nodes(code, ast.Call)
+    owner = name.rpartition(".")[0]
+    # of the module that the line is in, the path has more before it
+    modules = {text for call in calls if owner == (text := ast.unparse(call.func)) or _ends_with(owner, text)}
+    if owner and not uses and modules:
+        return modules.pop()
+    takers = [ast.unparse(call.func) for call in calls for one in given(call) if one in uses]
+    function = takers[0] if len(set(takers)) == 1 and len(takers) == len(uses) else ""
+    root, _, method = function.rpartition(".")
+    return method if root in _PYTORCH else ""
+
+
+def _ends_with(path: str, called: str) -> bool:
+    """Whether ``self.dropout`` is, in a module further in, what ``self.blocks.0.dropout`` names."""
+    root, _, attribute = called.partition(".")
+    return root == "self" and bool(attribute) and path.endswith(f".{attribute}")
+
+
+def needed_for(code: str, name: str) -> str:
+    """What a line needs the number ``name`` for, under whatever path it has there, that a tensor cannot be: a key of
+    ``NEEDS``; "": nothing of these."""
+    for node in nodes(code, ast.AST):
+        parts: list[tuple[str, ast.expr | None]] = []
+        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+            parts = [("condition", node.test)]
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            parts = [("loop", node.iter)]
+        elif isinstance(node, ast.Slice):
+            parts = [("size", node.lower), ("size", node.upper)]
+        elif isinstance(node, ast.Call) and called(node) in SIZED:
+            parts = [("size", one) for one in given(node)]
+        for need, part in parts:
+            if part is not None and name.rpartition(".")[2] in re.findall(r"\w+", ast.unparse(part)):
+                return need
+    return ""

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from xlaprof.analysis import uses
 from xlaprof.analysis.evidence import guards as texts
 from xlaprof.analysis.evidence.breaks import Broken, Line, broken, function_name
 from xlaprof.analysis.evidence.counted import Known, values
@@ -83,7 +84,7 @@ def sort_out(facts: Facts) -> Sorted:
         else:
             again[record.event.compile] = cause = _caused_by(record, again)
             guard = _to_blame(cause)
-            same, made = (record.event.code, guard.kind, guard.subject), facts.place(guard.stack)
+            same, made = (record.event.code, guard.kind, texts.named(guard)), facts.place(guard.stack)
             made = known.setdefault(same, made) if made.line else known.get(same, NOWHERE)
             place = _place(facts, cause, guard, made)
             kind = f"{'shape' if guard.kind == 'stride' else guard.kind} {guard.dim}"  # another dimension, other advice
@@ -324,6 +325,7 @@ def _place(facts: Facts, record: RecompileRecord, guard: Guard, made: Place) -> 
 def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
     first, guard, place = recompiles[0]
     guards = [one for _, one, _ in recompiles]
+    guard = texts.told(guard, (one for record, _, _ in recompiles for one in record.event.guards))
     cost = cost_s(recompiles)
     limit = limit_hit(recompiles)
     function = function_name(facts, first.event.code, first.event.func) or "the function"
@@ -336,11 +338,11 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         backend,
         first.event.dynamic,
         _specialized(recompiles),
-        texts.takes_number(place.acting.code, guard.subject),
+        uses.takes_number(place.acting.code, guard.subject),
         _together(recompiles),
         sum(record.another for record, _ in compiled),
-        texts.needed_for(place.acting.code, guard.subject),
-        texts.is_handed_over(facts.place(first.event.stack).acting.code, guard.subject),
+        uses.needed_for(place.acting.code, texts.named(guard)),
+        uses.is_handed_over(facts.place(first.event.stack).acting.code, guard.subject),
         next((one.subject for one in guards if one.kind == "shape" != guard.kind), ""),
     )
     changes = {(one.subject, one.old, one.new) for _, one in compiled if one.kind == guard.kind}

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from xlaprof.analysis.principles import HABIT
-from xlaprof.analysis.statements import called, given, nodes
-from xlaprof.analysis.uses import SIZED
 from xlaprof.events import Guard
 
 _SHAPE = r"\[([\d, ?]*)\]"
 _NUMBER = r"-?[\d.]+(?:e[+-]?\d+)?"
-#: modules whose functions take Python numbers as such, but for arithmetic
-_PYTORCH = ("F", "nn.functional", "torch.nn.functional")
 #: backends that compile a program for every size, whatever Dynamo makes dynamic
 _FIXED_SHAPES = ("openxla", "openxla_eval", "torchxla_trace_once", "tpu")
 
@@ -52,20 +49,28 @@ class Case(NamedTuple):
     function: str = ""  # of PyTorch's, whose argument it is on the line, which computes nothing else with it
     others: tuple[str, ...] = ()  # inputs whose size changed with it
     objects: int = 0  # of the guards that failed for another object of the class than the one compiled for
-    need: str = ""  # what the line needs an object's number for, a key of _NEEDS
+    need: str = ""  # what the line needs an object's number for, a key of NEEDS
     handed_over: bool = True  # the call names the input; else it passes an expression
     sized: str = ""  # the input whose sizes failed with it: the function fills what the guard is on, by size
 
 
 #: what to do where a line needs a number as such, and what the line does with it
-_NEEDS = {
+NEEDS = {
     "condition": ("Compute both branches in each call and choose with torch.where", "branches on it"),
     "loop": ("Run the largest number of passes in each call and drop with torch.where what is beyond", "loops by it"),
-    "size": ("Take the largest size in each call and mask with torch.where what is beyond", "makes a size of it"),
+    "size": (
+        "Take the largest size in each call, and mask with torch.where what is beyond where no mask hides that yet",
+        "makes a size of it",
+    ),
 }
 
 _DROPPED = "x * (torch.rand_like(x) < keep) / keep, where the module trains"
 _KEYS_OF = "the keys of "
+#: of a list or a dict that is filled, and whose length stays a part of the graph where it is read
+_READ_TOO = (
+    "Where it reads {name}, too (torch.stack), let a tensor of fixed size (a buffer) hold what is read, rolled at "
+    "each call or with a row for each key, and a count in a tensor: else its length stays a part of the graph."
+)
 # -- advice that depends on more than the kind
 
 
@@ -134,8 +139,9 @@ def _advise_value(guard: Guard, case: Case) -> str:
     kept = next((kept for one in case.guards if (kept := filled(one)) and name.startswith(f"{kept}[")), "")
     if kept:
         return (
-            f"Let {kept} be filled outside the compiled function: return what it is filled with, and put it there "
-            "after the call. Here each new entry, and each number in one, is a part of the graph."
+            f"Let {kept} be filled outside the compiled function, where that only fills it: return what it is filled "
+            f"with, and put it there after the call. Here each new entry, and each number in one, is a part of the "
+            f"graph. {_READ_TOO.format(name=kept)}"
         )
     values = [value for one in case.guards for value in (one.old, one.new) if value]
     if not values or not all(re.fullmatch(_NUMBER, value) for value in values):
@@ -164,9 +170,17 @@ def _advise_value(guard: Guard, case: Case) -> str:
             f"Give the objects of the class one {name.rpartition('.')[2]}, or few; or let the limit hold a version for "
             "each of them, which then serves it for good."
         )
-    buffer = " (a buffer, if it is a module's)" if "." in name else ""
+    numbers = _list_of(guard)
+    buffer = " (a buffer, if it is a module's)" if "." in (numbers or name) else ""
+    if numbers and not case.need:
+        where = buffer or f", torch.tensor({numbers}),"
+        return (
+            f"Make one tensor of {numbers} outside the compiled function{where} and compute with that: each number in "
+            "a list is a constant of the graph, also where the function makes a tensor of the list; else keep them "
+            f"constant: {each}"
+        )
     if not _is_argument(guard) and case.need:
-        instead, does = _NEEDS[case.need]
+        instead, does = NEEDS[case.need]
         return (
             f"{instead}, with {name} in a tensor{buffer}; or let it take few values: the line {does}, which needs a "
             f"number, and {each}"
@@ -189,65 +203,23 @@ def _advise_value(guard: Guard, case: Case) -> str:
     return f"Compile with dynamic=True, which makes {name} a variable of the graph from the first call; or p{tensor}."
 
 
-def is_handed_over(code: str, name: str) -> bool:
-    """Whether a call of the line passes ``name`` itself; also where the line is not known, or part of a statement."""
-    return not _uses(code, name) or any(
-        ast.unparse(one) == name for call in nodes(code, ast.Call) for one in given(call)
-    )
-
-
-def _uses(code: str, name: str) -> list[ast.expr]:
-    return [node for node in nodes(code, ast.expr) if ast.unparse(node) == name]
-
-
-def takes_number(code: str, name: str) -> str:
-    """The function of PyTorch's that a line hands the number ``name`` to: ``dropout`` of ``F.dropout(x, self.rate)``.
-
-    Or the module whose number it is and that the line calls: ``self.drop`` of ``self.drop(x)`` for ``self.drop.p``. A
-    module of the program's own would have a line of its own. Empty where the line does something else with it, as
-    computing, for which a tensor would do.
-    """
-    uses, calls = _uses(code, name), nodes(code, ast.Call)
-    owner = name.rpartition(".")[0]
-    # of the module that the line is in, the path has more before it
-    modules = {text for call in calls if owner == (text := ast.unparse(call.func)) or _ends_with(owner, text)}
-    if owner and not uses and modules:
-        return modules.pop()
-    takers = [ast.unparse(call.func) for call in calls for one in given(call) if one in uses]
-    function = takers[0] if len(set(takers)) == 1 and len(takers) == len(uses) else ""
-    root, _, method = function.rpartition(".")
-    return method if root in _PYTORCH else ""
-
-
-def _ends_with(path: str, called: str) -> bool:
-    """Whether ``self.dropout`` is, in a module further in, what ``self.blocks.0.dropout`` names."""
-    root, _, attribute = called.partition(".")
-    return root == "self" and bool(attribute) and path.endswith(f".{attribute}")
-
-
-def needed_for(code: str, name: str) -> str:
-    """What a line needs the number ``name`` for, under whatever path it has there, that a tensor cannot be: a key of
-    ``_NEEDS``; "": nothing of these."""
-    for node in nodes(code, ast.AST):
-        parts: list[tuple[str, ast.expr | None]] = []
-        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
-            parts = [("condition", node.test)]
-        elif isinstance(node, (ast.For, ast.comprehension)):
-            parts = [("loop", node.iter)]
-        elif isinstance(node, ast.Slice):
-            parts = [("size", node.lower), ("size", node.upper)]
-        elif isinstance(node, ast.Call) and called(node) in SIZED:
-            parts = [("size", one) for one in given(node)]
-        for need, part in parts:
-            if part is not None and name.rpartition(".")[2] in re.findall(r"\w+", ast.unparse(part)):
-                return need
-    return ""
-
-
 def named(guard: Guard) -> str:
-    """What a guard is on; of one of no known kind, as a bound, the first name in its text."""
+    """What a guard is on: of a list's elements the list; of one of no known kind, as a bound, the first name in its
+    text."""
     found = re.search(r"[^\W\d][\w.]*", guard.text) if not guard.subject else None
-    return found[0] if found else guard.subject
+    return found[0] if found else _list_of(guard) or guard.subject
+
+
+def _list_of(guard: Guard) -> str:
+    """``prices`` of a guard on the value ``prices[2]``; "": it is on no element of a list."""
+    found = re.fullmatch(r"([^ ]+?)(\[(-?\d+|\.\.\.)\])+", guard.subject) if guard.kind == "value" else None
+    return found[1] if found else ""
+
+
+def told(guard: Guard, others: Iterable[Guard]) -> Guard:
+    """The guard to speak of, where ``others`` failed too: for several elements of one list it is ``prices[...]``."""
+    elements = {one.subject for one in (guard, *others) if _list_of(one) and named(one) == named(guard)}
+    return replace(guard, subject=f"{named(guard)}[...]") if len(elements) > 1 else guard
 
 
 def filled(guard: Guard) -> str:
@@ -273,7 +245,10 @@ def _advise_length(guard: Guard, case: Case) -> str:
     lengths = [(int(one.old), int(one.new)) for one in case.guards if one.old.isdigit() and one.new.isdigit()]
     is_kept = "." in name or "G['" in guard.text  # a list that is passed is another each time
     if is_kept and len(lengths) > 1 and all(old < new for old, new in lengths):
-        return f"Let {name} grow outside the compiled function: return what is added, and add it after the call."
+        return (
+            f"Let {name} grow outside the compiled function, where that only adds to it: return what is added, and add "
+            f"it after the call. {_READ_TOO.format(name=name)}"
+        )
     return f"Keep {name} at one length, or stack it into one tensor (padded, with a mask) before the call."
 
 

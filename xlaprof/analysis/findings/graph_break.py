@@ -4,13 +4,15 @@ Breaks by design are no findings: ``backward()`` in a compiled step, functions t
 graphs themselves. Where such breaks, or breaks inside a library, leave nothing to compile, the call is the finding: it
 captures no operation.
 
-Cost: the tracing that a break made useless; for each graph after the break the fixed cost of a graph, taken from the
-cheapest; and every version compiled for another of the values that the break hands over, which it reads or makes (these
-recompilations are no findings of their own).
+Cost: the tracing that a break made useless; for each graph beyond one the fixed cost of a graph, taken from the
+cheapest on either side of the break, for what they compute has to be compiled in any case; and every version compiled
+for another of the values that the break hands over, which it reads or makes (these recompilations are no findings of
+their own).
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Sequence
 
@@ -21,12 +23,14 @@ from xlaprof.analysis.evidence.breaks import Broken, captured, causes, function_
 from xlaprof.analysis.evidence.counted import Matching, values
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.guard_failures import LIMIT, Blamed, is_a_librarys
-from xlaprof.analysis.evidence.guards import needed_for, sizes_of_dim
+from xlaprof.analysis.evidence.guards import NEEDS, sizes_of_dim
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.fold.torch_compile import BehindTally, CallTally
+from xlaprof.analysis.fold.torch_compile import CallTally, PieceTally
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.principles import NAMED
+from xlaprof.analysis.statements import nodes
 from xlaprof.analysis.sums import grouped, merged
+from xlaprof.analysis.uses import Use, needed_for, read_of
 from xlaprof.events import DynamoCompile, GraphBreak
 from xlaprof.text.quantities import duration, plural, times
 from xlaprof.text.strings import enumerated
@@ -37,6 +41,7 @@ _OUTSIDE = (
 )
 #: advice that makes a tensor of a number, which is drawn
 _BY_VALUE, _DRAWN = re.compile(r"Draw the number"), "random"
+_READS = re.compile(r"needs the values? of")  # a reason
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -64,7 +69,7 @@ def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
     cause = [_what(facts, here), *_handed_over(facts, here, behind), *guard_failures.limit_clause(limit)]
     if any(one.plain for one in here.tallies) and not captured(facts, here.callers):
         cause.append("torch.compile captured 0 operations in all")
-    apart = _apart(facts, here)
+    further, least = _apart(facts, here)
     restarted = sum(one.restarted for one in here.tallies)
     hints = dict.fromkeys(one.event.hint for one in here.tallies if one.event.hint)
     return facts.finding(
@@ -73,17 +78,17 @@ def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
         operation=facts.text(first.op) if limit is None else LIMIT,
         count=sum(one.count for one in here.tallies),
         counted=Matching(GraphBreak, ("stack", "reason"), frozenset(here.by), "reason"),
-        cost_s=(restarted + apart.count * apart.least) / 1e9 + guard_failures.cost_s(behind),
+        cost_s=(restarted + further * least) / 1e9 + guard_failures.cost_s(behind),
         cause=f"{'; '.join(cause)}.",
-        advice=_advice(facts, place, first, " ".join(hints) or _OUTSIDE),
-        evidence=dict.fromkeys([*_evidence(facts, here, restarted, apart), *guard_failures.evidence(behind)]),
+        advice=_advice(facts, place, first, " ".join(hints) or _OUTSIDE, behind),
+        evidence=dict.fromkeys([*_evidence(facts, here, restarted, further, least), *guard_failures.evidence(behind)]),
         discriminator=first.reason,
         also=here.places,
     )
 
 
-def _advice(facts: Facts, place: Place, event: GraphBreak, advice: str) -> str:
-    """What to do: an option of the library that breaks, and what else the line needs."""
+def _advice(facts: Facts, place: Place, event: GraphBreak, advice: str, behind: list[Blamed]) -> str:
+    """What to do: an option of the library that breaks, and what else the line needs, or what follows."""
     library = facts.place(event.at)
     if library.line:
         said = library_options.advise("graph_break", msgspec.structs.replace(place, library=(library,)), "", advice)
@@ -93,7 +98,23 @@ def _advice(facts: Facts, place: Place, event: GraphBreak, advice: str) -> str:
             f"{advice} A tensor cannot be tested in a graph, nor can a number that is another at each call be an "
             "argument: compute both ways in place of the condition here, and choose with torch.where."
         )
+    if _READS.search(event.reason) and (need := _need(facts, place, behind)):
+        instead, does = NEEDS[need]
+        return (
+            f"{instead}; or make the number before the call, where the batch is made, and pass it as an int: what "
+            f"follows {does}, which no tensor can stand for."
+        )
     return advice
+
+
+def _need(facts: Facts, place: Place, behind: list[Blamed]) -> str:
+    """What the number that a line reads is needed for, there or where it goes: a key of ``NEEDS``; "": not known."""
+    targets = [one for node in nodes(place.code, ast.Assign) for one in node.targets]
+    names = [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+    lines = {facts.place(guard.stack).code for _, guard, _ in behind if guard.kind == "value"}
+    found = (needed_for(code, name) for code in sorted(lines) for name in names)
+    here = "size" if read_of(place.code, scalar=True).use == Use.SIZES else ""
+    return next(filter(None, found), here)
 
 
 def _handed_over(facts: Facts, here: Broken, behind: list[Blamed]) -> Iterator[str]:
@@ -179,14 +200,19 @@ def _names(facts: Facts, functions: set[tuple[int, int]]) -> str:
     return enumerated(names, NAMED)
 
 
-def _apart(facts: Facts, here: Broken) -> BehindTally:
-    """The graphs after the breaks."""
-    lines = {place.at for place in here.places}
-    behind = facts.run.torch_compile.behind
-    return merged(BehindTally, (tally for stack, tally in behind.items() if facts.place(stack).at in lines))
+def _apart(facts: Facts, here: Broken) -> tuple[int, int]:
+    """The graphs on both sides of the breaks, but for the one that there would be without: how many, and the time of
+    the cheapest."""
+    lines, known = {place.at for place in here.places}, facts.run.torch_compile
+    before, behind = (
+        merged(PieceTally, (tally for stack, tally in pieces.items() if facts.place(stack).at in lines))
+        for pieces in (known.before, known.behind)
+    )
+    least = min((one.least for one in (before, behind) if one.count), default=0)
+    return max(0, behind.count - (not before.count)), least
 
 
-def _evidence(facts: Facts, here: Broken, restarted: int, apart: BehindTally) -> Iterator[str]:
+def _evidence(facts: Facts, here: Broken, restarted: int, further: int, least: int) -> Iterator[str]:
     for event in (one.event for one in here.tallies):
         if event.gb:
             yield f"PyTorch's number for it: {event.gb}{f' ({event.explanation})' * bool(event.explanation)}"
@@ -195,9 +221,8 @@ def _evidence(facts: Facts, here: Broken, restarted: int, apart: BehindTally) ->
             yield f"the break is in the library's {library.file}:{library.line}, which this line calls"
     if restarted:
         yield f"{duration(restarted / 1e9)} of tracing thrown away"
-    if apart.count:
-        least = duration(apart.least / 1e9)
-        yield f"what follows is {plural(apart.count, 'graph')}; the cheapest took {least}"
+    if further:
+        yield f"it makes {plural(further, 'graph')} more than one; the cheapest took {duration(least / 1e9)}"
 
 
 def _nothing(facts: Facts, place: Place, call: CallTally, stack: int) -> Finding:

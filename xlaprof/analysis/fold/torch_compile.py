@@ -70,8 +70,8 @@ class CallTally(Tally):
     broken: bool = False  # there was a graph break, by design or not
 
 
-class BehindTally(Tally):
-    """First versions of the graphs compiled for the code after a graph break. Nanoseconds."""
+class PieceTally(Tally):
+    """First versions of the graphs compiled for the code on one side of a graph break. Nanoseconds."""
 
     count: int = 0
     cheapest: int = 0  # of those before the latest
@@ -88,7 +88,7 @@ class BehindTally(Tally):
         """The time of the cheapest graph: the fixed cost of a graph, and a few operations."""
         return min(self.cheapest or self.latest, self.latest)
 
-    def merge(self, other: BehindTally) -> None:
+    def merge(self, other: PieceTally) -> None:
         if other.count:
             self.cheapest = self.latest = min(self.least or other.least, other.least)
             self.count += other.count
@@ -113,7 +113,8 @@ class TorchCompile:
         self.breaks: dict[tuple[int, str], BreakTally] = {}  # (stack, reason)
         self.functions: dict[tuple[int, int], FunctionTally] = {}  # (stack of the definition, name)
         self.calls: dict[int, CallTally] = {}  # by the line's stack
-        self.behind: dict[int, BehindTally] = {}  # by the stack of the break
+        self.behind: dict[int, PieceTally] = {}  # by the stack of the break
+        self.before: dict[int, PieceTally] = {}  # the same
         self.recompiles: list[RecompileRecord] = []
         self.limits: list[tuple[DynamoLimit, int]] = []  # with the step
         self.limited = False  # one was hit
@@ -122,7 +123,7 @@ class TorchCompile:
         self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest with that id
         self._function: FunctionTally | None = None  # the function compiled last
         self._latest: RecompileRecord | None = None  # the version compiled last, if that was a recompilation
-        self._resumed: BehindTally | None = None  # set if it was the first version of the code after a break
+        self._pieces: list[PieceTally] = []  # what it counts for, if it was the first version beside a break
 
     def on_break(self, event: GraphBreak, step: int) -> None:
         tally = kept(self.breaks, (event.stack, event.reason), _RECORDS, lambda: BreakTally(event, step))
@@ -173,10 +174,14 @@ class TorchCompile:
         elif record is not None:
             record.dur += dur
         self._latest = record
-        self._resumed = None
-        if event.resumed and event.ops and event.compiled and record is None and len(self.behind) < _RECORDS:
-            self._resumed = self.behind.setdefault(event.resumed, BehindTally())
-            self._resumed.begin(dur)
+        self._pieces = []
+        if event.ops and event.compiled and record is None:
+            sides = [(self.before, tally.event.stack) for tally in breaks]
+            for table, stack in [*sides, (self.behind, event.resumed)]:
+                if stack and len(table) < _RECORDS:
+                    self._pieces.append(table.setdefault(stack, PieceTally()))
+            for piece in self._pieces:
+                piece.begin(dur)
         part = event.code, event.func, event.resumed
         for tally in breaks:
             tally.restarted += event.restarted // len(breaks)
@@ -218,8 +223,8 @@ class TorchCompile:
             add_bounded(self._function.phases, "XLA", event.dur, _PHASES)
         if self._latest is not None:
             self._latest.dur += event.dur
-        if self._resumed is not None:
-            self._resumed.latest += event.dur
+        for piece in self._pieces:
+            piece.latest += event.dur
 
     def merge(self, other: TorchCompile, ids: Ids) -> None:
         """Add another recording's, which stays as it is, its ids mapped to ours."""
@@ -242,8 +247,9 @@ class TorchCompile:
             ours.merge(replace(function, callers=callers, plain=given_up, limit=None, limited=0))
         for place, call in other.calls.items():
             self.calls.setdefault(ids.stack(place), CallTally(_mapped(call.first, ids))).merge(call)
-        for place, behind in other.behind.items():
-            self.behind.setdefault(ids.stack(place), BehindTally()).merge(behind)
+        for pieces, theirs in ((self.behind, other.behind), (self.before, other.before)):
+            for place, piece in theirs.items():
+                pieces.setdefault(ids.stack(place), PieceTally()).merge(piece)
         for record in other.recompiles:
             limit = record.limit and _mapped(record.limit, ids)
             self.recompiles.append(replace(record, event=_mapped(record.event, ids), limit=limit))

@@ -40,7 +40,8 @@ class Reason(NamedTuple):
 _AGAINST = re.compile(r"^(!?\d+(?:/\d+)*): ")
 _COMMENT = re.compile(r"\s*  #\s")  # code  # source line  # file:line in function
 _LOCAL = re.compile(r"\bL\['(\w+)'\]")
-_AT = re.compile(r"# (?P<file>[^#\n]*?):(?P<line>\d+) in (?P<func>[\w.<>]+)")
+#: a line of PyTorch's own, which made the guard, stands in parentheses: alone, or behind the program's
+_AT = re.compile(r"# (?P<file>(?!\()[^#\n]*?):(?P<line>\d+) in (?P<func>[\w.<>]+)")
 _HINT = re.compile(r"\(HINT: (.*)\)\s*$", re.DOTALL)
 
 _TENSOR = re.compile(

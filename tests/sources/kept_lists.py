@@ -1,0 +1,69 @@
+"""Compiled functions that keep a list, or are given one, and the same with the list outside or in a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class Keeping(torch.nn.Module):
+    def __init__(self, inside: bool) -> None:
+        super().__init__()
+        self.inside, self.history = inside, list[Any]()
+
+    def forward(self, x: Any) -> Any:
+        y = x * 2
+        if self.inside:
+            self.history.append(y)
+        return y
+
+
+def kept(*, inside: bool) -> Callable[[], Any]:
+    def program() -> None:
+        model = Keeping(inside)
+        fast = torch.compile(model, backend="eager")
+        for _ in range(4):
+            y = fast(torch.ones(3))
+            if not inside:
+                model.history.append(y)
+
+    return program
+
+
+class Recent(torch.nn.Module):
+    """Divides by the mean of the latest four, which a list or a buffer holds."""
+
+    latest: Any
+    count: Any
+
+    def __init__(self, rolled: bool) -> None:
+        super().__init__()
+        self.rolled, self.history = rolled, list[Any]()
+        self.register_buffer("latest", torch.zeros(4))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Any) -> Any:
+        if self.rolled:
+            self.latest = torch.cat([self.latest[1:], x.sum()[None]])
+            self.count = (self.count + 1).clamp(max=4)
+            return x / (self.latest.sum() / self.count)
+        self.history.append(x.sum())
+        self.history = self.history[-4:]
+        return x / torch.stack(self.history).mean()
+
+
+def recent(*, rolled: bool) -> Callable[[], Any]:
+    def program() -> None:
+        model = Recent(rolled)
+        fast = torch.compile(model, backend="eager")
+        for _ in range(4):
+            fast(torch.ones(3))
+
+    return program
+
+
+def weighted(x: Any, weights: Any) -> Any:
+    """Weights as a list, which a tensor is made of here, or as a tensor."""
+    return x * torch.as_tensor(weights)
