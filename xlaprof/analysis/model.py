@@ -123,8 +123,8 @@ class RunInfo(msgspec.Struct, frozen=True):
 
     @property
     def lacks(self) -> int:
-        """Events that the recording dropped. Dropped names are none: what lacks them is there, and counts."""
-        return sum(count for why, count in self.dropped.items() if why != "names")
+        """Events that the recording dropped. Names are none, nor are texts of programs: what lacks them is there."""
+        return sum(count for why, count in self.dropped.items() if why not in ("names", "code"))
 
 
 class TimeSplit(msgspec.Struct, frozen=True):

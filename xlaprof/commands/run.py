@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "%(prog)s [-h] [-o LOG] [--force] [--log-mode MODE] [--json] [--no-report] [--live] [--strict-parity]\n"
-        "                   (SCRIPT | -m MODULE) [ARGS ...]"
+        "%(prog)s [-h] [-o LOG] [--force] [--log-mode MODE] [--json] [--no-report] [--live] [--code]\n"
+        "                   [--strict-parity] (SCRIPT | -m MODULE) [ARGS ...]"
     )
     parser.add_argument("-o", "--output", metavar="LOG", default="run.log", help="the recording (default: run.log)")
     parser.add_argument("--force", action="store_true", help="replace LOG, and run.json, whatever they hold")
@@ -62,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="write the report as JSON beside the recording: run.json")
     parser.add_argument("--no-report", action="store_true", help="record only")
     parser.add_argument("--live", action="store_true", help="follow the run in the terminal while it lasts")
+    parser.add_argument("--code", action="store_true", help="keep the texts of compiled programs, for xlaprof show")
     parser.add_argument(
         "--strict-parity", action="store_true", help="behave as PyTorch/XLA even where that is slower (docs/parity.md)"
     )
@@ -82,7 +83,8 @@ def run(args: argparse.Namespace) -> int:
     sys.argv = program.argv  # the recording is of the program, whoever launched it
     gc.unfreeze()  # the collector is as the program would find it
     with covered(program.path0):
-        recording = xlaprof.record(args.output, joinable=True, force=args.force, mode=args.log_mode).start()
+        recording = xlaprof.record(args.output, joinable=True, force=args.force, mode=args.log_mode, code=args.code)
+        recording.start()
         if args.strict_parity:
             os.environ["XLAPROF_STRICT_PARITY"] = "1"
         if recorder.active is not None and not args.live and not args.no_report:

@@ -24,6 +24,7 @@ from xlaprof.bounds import Count, CountIfKnown, Id, Key, List, Ns, Number, Secon
 from xlaprof.vocabulary import STANDARD, Vocabulary
 
 from .base import SCHEMA, Event
+from .code import Code
 from .dynamo import DynamoCompile, DynamoLimit, GraphBreak, Guard, Recompile
 from .graph_diff import Block, Change, Difference, GraphDiff, Loop, Operation
 from .jit import ArgumentChange, Collective, JitCompile, JitProgram, OutsideOperations, Undonated
@@ -33,6 +34,7 @@ __all__ = [
     "ArgumentChange",
     "Block",
     "Change",
+    "Code",
     "Collective",
     "Difference",
     "DynamoCompile",
@@ -450,6 +452,7 @@ class Dropped(Event, frozen=True, tag="dropped"):
     """Events that are *not* in the log, and why: "disk", "queue", "encode". Never silent.
 
     "names" counts texts and stacks that the full tables refused: their events are there, but name no place.
+    "code" counts texts of programs that could not be kept beside the log.
     """
 
     t: Ns

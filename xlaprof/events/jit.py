@@ -46,6 +46,7 @@ class JitCompile(Event, frozen=True, tag="jit"):
     #: why the persistent cache does not hold it: "off", "fast" (below the time from which JAX keeps one), "other" (host
     #: callbacks, another process than the first, its size); "": it does, or JAX does not say
     unkept: String = ""
+    number: Id = 0  # of its texts, where these are kept: see Code
 
 
 class OutsideOperations(Event, frozen=True, tag="outside"):

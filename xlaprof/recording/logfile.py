@@ -22,6 +22,8 @@ from xlaprof.errors import warn
 from xlaprof.events import SCHEMA, Dropped, Event, Header
 from xlaprof.version import __version__
 
+from .code_folder import folder_of
+
 try:
     import fcntl
 except ImportError:  # Windows: a second writer is not noticed there
@@ -268,9 +270,11 @@ def _keep_own(path: str) -> None:
             return
     root, extension = os.path.splitext(path)
     number = 1
-    while os.path.lexists(kept := f"{root}.{number}{extension}"):
+    while os.path.lexists(kept := f"{root}.{number}{extension}") or os.path.lexists(folder_of(kept)):
         number += 1
     os.rename(path, kept)
+    with contextlib.suppress(OSError):  # it has none, mostly
+        os.rename(folder_of(path), folder_of(kept))
     warn(f"{path} is recorded anew: the earlier recording of this process is now {kept}")
 
 

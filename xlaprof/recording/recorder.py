@@ -23,9 +23,10 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from xlaprof.errors import UserError, warn
-from xlaprof.events import Compile, Compiling, Counters, DynamoLimit, End, Event, Gc, GraphBreak, Recompile, Step
+from xlaprof.events import Code, Compile, Compiling, Counters, DynamoLimit, End, Event, Gc, GraphBreak, Recompile, Step
 from xlaprof.text.quantities import plural
 
+from .code_folder import CodeFolder, NewCode
 from .intern import Interner
 from .logfile import MODE, header, open_log, rank_and_world, rank_path, refusal
 from .looks import Looks
@@ -118,7 +119,14 @@ class Recorder:
     joinable = False
 
     def __init__(
-        self, path: str, *, overwrite: bool = True, detail: Detail = "auto", force: bool = False, mode: int = MODE
+        self,
+        path: str,
+        *,
+        overwrite: bool = True,
+        detail: Detail = "auto",
+        force: bool = False,
+        mode: int = MODE,
+        code: bool = False,
     ) -> None:
         import asyncio  # slow to import, and of no use to programs that do not record
 
@@ -149,13 +157,17 @@ class Recorder:
         self._file.begin(begins)
         self.path = self._file.path
         sampler = Sampler() if detail == "auto" else None
-        self._writer = Writer(self._file, self.queue, self._interner, self._take_overflow, sampler, self._each_period)
+        self.keeps_code = code  # whether texts of programs are asked for
+        folder = CodeFolder(self.path) if code else None
+        self._writer = Writer(
+            self._file, self.queue, self._interner, self._take_overflow, sampler, self._each_period, folder
+        )
         self._looks = Looks(self.emit, self.stack)
         self._each_period()
 
     # -- the hot path -----------------------------------------------------------------------------
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: Event | NewCode) -> None:
         """Record an event: append, nothing else. Beyond :data:`QUEUE_LIMIT` it is dropped and counted."""
         queue = self.queue
         if len(queue) < self.limit:
@@ -165,6 +177,23 @@ class Recorder:
         elif self.limit:
             with self._overflow_lock:
                 self._overflow += 1
+
+    def keep_code(
+        self, source: str, key: str, form: str, text: Callable[[], str], func: str = "", stack: int = 0
+    ) -> None:
+        """Keep a text of a compiled program, if texts are asked for; what ``text()`` raises is told once, and counted.
+
+        ``source``, ``key`` and ``form`` are those of :class:`xlaprof.events.Code`; ``stack`` is a stack id.
+        """
+        if not self.keeps_code or not self.limit:
+            return
+        made = lost = ""
+        try:
+            made = text()
+        except Exception as error:
+            lost = f"{form} of {source} {key}: {type(error).__name__}: {error}"[:300]
+        event = Code(time.perf_counter_ns(), source, key, form, "", func=self.text(func), stack=stack)
+        self.emit(NewCode(event, made, lost))
 
     def listen(self, listener: Callable[[Event], None]) -> None:
         """Call ``listener``, in the writer's thread, with each event that is written from now on."""
@@ -317,6 +346,7 @@ class Recorder:
     def _abandon(self) -> None:
         """In a forked child: release the parent's log without writing a byte into it."""
         self.limit = 0
+        self.keeps_code = False
         self.queue.clear()
         self._interner.after_fork()
         self._overflow_lock = threading.RLock()
@@ -346,6 +376,7 @@ class record:  # used like a function
     Where another process records into the file, this one takes the first free ``run.2.log`` and says so.
     An earlier recording is replaced; one of this process is kept as ``run.1.log``, with one line on stderr. Any other
     file is replaced with ``force=True`` only. ``mode``: permissions of the log, which has the program's arguments too.
+    ``code=True`` keeps the texts of compiled programs in ``run.code/`` beside the log, for ``xlaprof show``.
     Raises :class:`RecordingError` if this process is recording already, if the file exists and ``overwrite`` is False
     or it is no recording, or if it cannot be written. The log notes the type of an exception that leaves the block.
     """
@@ -359,6 +390,7 @@ class record:  # used like a function
         joinable: bool = False,
         force: bool = False,
         mode: int = MODE,
+        code: bool = False,
     ) -> None:
         if detail not in get_args(Detail):
             raise RecordingError(f"detail must be 'auto' or 'full', not {detail!r}")
@@ -368,6 +400,7 @@ class record:  # used like a function
         self._joinable = joinable
         self._force = force
         self._mode = mode
+        self._code = code
         self._recorder: Recorder | None = None
 
     def start(self) -> record:
@@ -377,6 +410,8 @@ class record:  # used like a function
             if active is not None and active.joinable:
                 if active.path != self.path:
                     warn(f"already recording into {active.path}: {self.path} is not written")
+                if self._code and not active.keeps_code:
+                    warn(f"{active.path} is recorded without the texts of programs: start it with xlaprof run --code")
                 return self
             if active is not None:
                 stop = "stop that first (xlaprof.stop_recording())"
@@ -384,7 +419,12 @@ class record:  # used like a function
             importlib.import_module(SOURCES).install()
             try:
                 recorder = Recorder(
-                    self.path, overwrite=self._overwrite, detail=self._detail, force=self._force, mode=self._mode
+                    self.path,
+                    overwrite=self._overwrite,
+                    detail=self._detail,
+                    force=self._force,
+                    mode=self._mode,
+                    code=self._code,
                 )
             except (OSError, ValueError) as error:
                 raise RecordingError(refusal(self.path, error)) from None

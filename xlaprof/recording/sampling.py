@@ -42,6 +42,7 @@ from xlaprof.events import (
     TransferFromDevice,
 )
 
+from .code_folder import NewCode
 from .intern import NewStack
 
 WARM_UP = 50
@@ -64,8 +65,8 @@ class StepOpened(msgspec.Struct, frozen=True, gc=False):
     tid: int
 
 
-#: kinds that give others an id, and kinds that begin and end a step
-DEFINING = frozenset({NewStack, Text, Thread})
+#: kinds that give others an id, or belong to no step; and kinds that begin and end a step
+DEFINING = frozenset({NewStack, NewCode, Text, Thread})
 _APART = DEFINING | {StepOpened, Step}
 
 

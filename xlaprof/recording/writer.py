@@ -19,6 +19,7 @@ from xlaprof.bounds import bounded
 from xlaprof.errors import warn
 from xlaprof.events import Dropped, End
 
+from .code_folder import CodeFolder, NewCode
 from .intern import Interner, NewStack
 from .logfile import LogFile, has_long_line, line
 from .sampling import DEFINING, Sampler, StepOpened
@@ -34,7 +35,8 @@ class Writer:
     """Owns the log file and the thread that writes it.
 
     ``overflowed()`` returns the number of events refused since its last call; ``each_period()`` is called at the end of
-    each turn of the thread. ``listener``, where one is set, hears of each event that is written, in this thread.
+    each turn of the thread. ``code`` takes the texts of programs. ``listener``, where one is set, hears of each event
+    that is written, in this thread.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Writer:
         overflowed: Callable[[], int],
         sampler: Sampler | None,
         each_period: Callable[[], None],
+        code: CodeFolder | None = None,
     ) -> None:
         self._file = file
         self._queue = queue
@@ -52,6 +55,7 @@ class Writer:
         self._overflowed = overflowed
         self._sampler = sampler  # None: everything is written
         self._each_period = each_period
+        self._code = code
         self._encoder = msgspec.json.Encoder()
         self.listener: Callable[[Any], None] | None = None
         self._ready: list[Any] = []  # to be encoded, all together
@@ -172,6 +176,10 @@ class Writer:
 
     def _define(self, event: Any) -> None:
         try:
+            if type(event) is NewCode:
+                if self._code is not None and (kept := self._code.keep(event)) is not None:
+                    self._put(kept)
+                return
             self._put(self._interner.resolve(event, self._put) if type(event) is NewStack else event)
         except Exception as error:  # a stack read off a running thread, source text from anywhere
             self._cannot_write(event, error)
@@ -225,11 +233,13 @@ class Writer:
     def _report_losses(self) -> None:
         """Record in the log how many events are missing from it."""
         refused = self._interner.refused - self._refused
+        code = self._code
         self._refused += refused
         for count, why, detail in (
             (self._overflowed(), "queue", ""),
             (self._unencodable, "encode", self._unencodable_why),
             (refused, "names", ""),
+            (code.take_lost() if code is not None else 0, "code", code.why if code is not None else ""),
         ):
             if count:
                 self._put(Dropped(time.perf_counter_ns(), count, why, detail))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,14 +16,13 @@ from jaxlib import _jax
 from xlaprof.runtime.execution.build import placement_of
 from xlaprof.runtime.lowering.registry import JAX_DTYPE, TORCH_DTYPE
 from xlaprof.runtime.spmd import sharding_of
-from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.tape import ir_text, tapes
 from xlaprof.runtime.tape.graph import Graph, extract
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.evaluate import Evaluator
-from xlaprof.runtime.trace.ops import BAKED, SCALAR, TENSOR
-from xlaprof.runtime.trace.storage import DTYPE_TEXT, Failed, Storage, base_of
+from xlaprof.runtime.trace.storage import Failed, Storage, base_of
 from xlaprof.runtime.trace.tensor import XLATensor
-from xlaprof.runtime.trace.trie import Const, Node, Packed, Ref
+from xlaprof.runtime.trace.trie import Node
 from xlaprof.runtime.transfer import host
 from xlaprof.text.strings import file_line
 
@@ -190,110 +189,7 @@ def stablehlo_bytecode(tensors: Sequence[torch.Tensor] | None = None) -> bytes:
     return out.getvalue()
 
 
-#: PyTorch/XLA's names where they are not ATen's
-_IR_NAMES = {"aten::t": "aten::permute", "aten::transpose": "aten::permute", "aten::_to_copy": "xla::cast"}
-
-
 # -- operations ----------------------------------------------------------------------------------------------
-
-
-def _rows(tape: Tape, graph: Graph) -> Iterator[tuple[int, str, list[int], str, str]]:
-    """For each value: number, operation, operands' numbers, shape, and other properties."""
-    numbers: dict[Any, int] = {}
-
-    def number(key: Any) -> int:
-        return numbers.setdefault(key, len(numbers))
-
-    types = {slot: s.dtype for slot, s in zip(graph.inputs, graph.sigs, strict=True)}
-    types.update((out.slot, out.sig.dtype) for node in graph.nodes for out in node.outs)
-    read: dict[Any, str] = {}  # numbers, and the type in which the first operation reads them
-    for node in graph.nodes:
-        for scalar in _operands(node)[0]:
-            if isinstance(scalar, (_Constant, Packed)):
-                read.setdefault(scalar, _type_of(scalar, node, types))
-    for scalar, dtype in sorted(read.items(), key=lambda item: isinstance(item[0], Packed)):
-        if isinstance(scalar, Packed):
-            yield number(scalar), "xla::device_data", [], f"{dtype}[]", f"device={_device_name(tape)}"
-        else:
-            yield number(scalar), "prim::Constant", [], f"{dtype}[]", f"value={scalar.text}"
-    for slot, signature in zip(graph.inputs, graph.sigs, strict=True):
-        yield number(slot), "xla::device_data", [], _shape(signature), f"device={_device_name(tape)}"
-    outs = {slot: i for i, slot in enumerate(graph.outs)}
-    for node in graph.nodes:
-        operands, rest = _operands(node)
-        roots = [outs[out.slot] for out in node.outs if out.slot in outs]
-        properties = [*rest, *(f"location={p}" for p in _place(node)), *(f"ROOT={root}" for root in roots)]
-        shapes = [_shape(out.sig) for out in node.outs]
-        shape = shapes[0] if len(shapes) == 1 else f"({', '.join(shapes)})"
-        assert node.op is not None
-        numbered = [number(key) for key in operands]
-        first = number(node.outs[0].slot) if node.outs else len(numbers)
-        for out in node.outs[1:]:
-            numbers[out.slot] = first
-        yield first, _IR_NAMES.get(node.op.aten, node.op.aten), numbered, shape, ", ".join(properties)
-
-
-class _Constant(NamedTuple):
-    """A number that is part of the graph."""
-
-    text: str
-    whole: bool
-
-
-def _type_of(scalar: _Constant | Packed, node: Node, types: dict[int, torch.dtype]) -> str:
-    """XLA's name of a number's type in ``node``: the tensors' dtype, if that can hold it."""
-    slot = next((slot for slot in _operands(node)[0] if slot in types), node.outs[0].slot)
-    like = types[slot]
-    if not (like.is_floating_point or like.is_complex):
-        whole = scalar.whole if isinstance(scalar, _Constant) else scalar.kind == "i"
-        if not whole:
-            like = torch.get_default_dtype()
-        elif like is torch.bool:
-            like = torch.int64
-    return DTYPE_TEXT[like]
-
-
-def _operands(node: Node) -> tuple[list[Any], list[str]]:
-    """The operation's operands (slots, packed scalars and constants), and its other arguments as text."""
-    read: list[Any] = []
-    rest: list[str] = []
-    names = getattr(node.op, "names", None) or [f"arg{i}" for i in range(len(node.args))]
-    kinds = getattr(node.op, "kwarg_kinds", {})
-    for name, value in (*zip(names, node.args, strict=False), *node.kwargs.items()):
-        number = value.value if type(value) is Const else value
-        if kinds.get(name) in (SCALAR, BAKED, TENSOR) and isinstance(number, (bool, int, float, complex)):
-            read.append(_Constant(str(number), isinstance(number, int)))
-            continue
-        found = list(_leaves(value))
-        read.extend(found)
-        if not found and value is not None:
-            rest.append(f"{name}={value}")
-    return read, rest
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if type(value) is Ref:
-        yield value.slot
-    elif type(value) is Packed:
-        yield value
-    elif type(value) is tuple:
-        for item in value:
-            yield from _leaves(item)
-
-
-def _place(node: Node) -> list[str]:
-    return [f"{node.frames[0].func}@{node.frames[0].file}:{node.frames[0].line}"] if node.frames else []
-
-
-def _shape(signature: Any) -> str:
-    layout = ",".join(str(d) for d in reversed(range(len(signature.shape))))
-    return f"{signature.text}{{{layout}}}" if signature.shape else str(signature.text)
-
-
-def _device_name(tape: Tape) -> str:
-    if tape.partition is not None:
-        return "SPMD:0"
-    return f"{tape.device.platform.upper()}:{tape.device.id}"
 
 
 def text(tensors: Sequence[torch.Tensor]) -> str:
@@ -302,11 +198,7 @@ def text(tensors: Sequence[torch.Tensor]) -> str:
 
 
 def _text(found: tuple[Tape, Graph] | None) -> str:
-    lines = []
-    for number, name, operands, shape, properties in _rows(*found) if found is not None else ():
-        read = ", ".join(f"%{operand}" for operand in operands)
-        lines.append(f"  %{number} = {shape} {name}({read}), xla_shape={shape}{', ' if properties else ''}{properties}")
-    return "IR {\n" + "\n".join(lines) + "\n}\n"
+    return ir_text.printed(ir_text.rows(*found) if found is not None else ())
 
 
 def dot(tensors: Sequence[torch.Tensor]) -> str:
@@ -317,7 +209,7 @@ def dot(tensors: Sequence[torch.Tensor]) -> str:
 def _dot(found: tuple[Tape, Graph] | None) -> str:
     lines = ["digraph G {"]
     edges = []
-    for number, name, operands, shape, _ in _rows(*found) if found is not None else ():
+    for number, name, operands, shape, _ in ir_text.rows(*found) if found is not None else ():
         lines.append(f'  node{number} [label="{name}\\n{shape}"]')
         edges += [f"  node{operand} -> node{number}" for operand in operands]
     return "\n".join([*lines, *edges, "}\n"])
@@ -345,14 +237,22 @@ def debug_info(tensor: torch.Tensor) -> str:
     storage = tensor._storage
     tape = storage.tape
     pending = is_pending(storage)
-    lines = [f"XLA Tensor: {hex(id(storage))}", f"XLA Shape: {_shape(storage.sig)}", f"Device: {_device_name(tape)}"]
+    lines = [
+        f"XLA Tensor: {hex(id(storage))}",
+        f"XLA Shape: {ir_text.shape_of(storage.sig)}",
+        f"Device: {ir_text.device_name(tape)}",
+    ]
     if tape.partition is not None and not pending:
         lines += _sharded(tensor)
     elif pending:
         lines += ["XLAData: None", "IR:", text([tensor]).rstrip()]
     else:
         held = getattr(storage, "array", None)
-        lines += ["XLAData:", f"  Data Device: {_device_name(tape)}", f"  Data Shape: {_shape(storage.sig)}"]
+        lines += [
+            "XLAData:",
+            f"  Data Device: {ir_text.device_name(tape)}",
+            f"  Data Shape: {ir_text.shape_of(storage.sig)}",
+        ]
         lines += [f"  Data Handle: {'Deleted' if type(held) is Failed else hex(id(held))}", "IR: None"]
     return "\n".join(lines) + "\n"
 
@@ -364,11 +264,13 @@ def _sharded(tensor: XLATensor) -> list[str]:
     if how is None:
         return ["IR: None", "XLAData: None", f"Tensor on host: with size {list(storage.sig.shape)}"]
     used = storage.epoch == storage.tape.epoch or storage.sharding is not None
-    shape = _shape(storage.sig)
+    shape = ir_text.shape_of(storage.sig)
     return [
-        f"IR: [] {shape} xla::device_data, device={_device_name(storage.tape)}, sharding={how}" if used else "IR: None",
+        f"IR: [] {shape} xla::device_data, device={ir_text.device_name(storage.tape)}, sharding={how}"
+        if used
+        else "IR: None",
         "XLAData: None" if storage.array is None else "XLAShardedData:",
-        f"  Data Device: {_device_name(storage.tape)}",
+        f"  Data Device: {ir_text.device_name(storage.tape)}",
         f"  Data Shape: {shape}",
         f"  OpSharding: {how}",
         f"  NumShards: {len(tapes.devices())}",

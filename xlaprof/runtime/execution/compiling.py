@@ -17,6 +17,7 @@ from xlaprof.runtime.tape import unrolled_loops
 from xlaprof.runtime.tape.graph import Graph, shared
 from xlaprof.runtime.tape.tape import Tape
 
+from . import texts
 from .build import build
 from .plans import slots_of
 from .program import Plan, Program, Timing, cache
@@ -100,6 +101,9 @@ def compile_plan(
                 timing.unkept,
             )
         )
+        if rec.keeps_code:
+            with aside():
+                texts.keep(rec, tape, graph, program, timing.lowered, rec.stack(frames))
         for old in gone:
             rec.emit(events.Evicted(perf_counter_ns(), old.number, old.hash, cache.limit))
     return program

@@ -63,6 +63,7 @@ class Timing(NamedTuple):
     spared: int = 0  # ns that making it once took, where it was found on disk and that is known
     kept: bool = False  # the next run finds it on disk
     unkept: str = ""  # why it does not
+    lowered: Any = None  # what jax lowered; None where it was found before that
 
 
 class Cache:

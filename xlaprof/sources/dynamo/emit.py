@@ -18,10 +18,11 @@ from xlaprof.recording.stacks import RawFrame, is_library
 
 from . import hints, process
 from .breaks import user_name
+from .code import form_of
 from .guards import Guard, subject
 from .handed_over import in_the_functions_terms
 from .phases import Phases
-from .record import Broke, Captured, Compiled, Recompiles, parse
+from .record import Broke, Captured, Compiled, Recompiles, compile_id, parse
 
 #: functions remembered, by their number; and versions whose objects are
 _KNOWN = 4_096
@@ -70,6 +71,17 @@ class Emitter:
             _bound(self._captured)[found.compile] = found.text
         elif isinstance(found, Compiled):
             self._compiled(found)
+
+    def keep_code(self, metadata: dict[str, Any], payload: Any) -> None:
+        """Keep the text of a program that a record holds, for a recording that keeps them."""
+        form = form_of(metadata)
+        if not form or not isinstance(payload, str):
+            return
+        compile = compile_id(metadata)
+        function = self._functions.get(_frame(compile))
+        key = f"{compile}#{self._resets + 1}" if self._resets else compile
+        name, place = function.name if function else "", self._rec.stack(process.caller())
+        self._rec.keep_code("torch.compile", key, form, lambda: payload, name, place)
 
     def on_reset(self) -> None:
         """Dynamo is about to forget all that it has compiled. Its numbers of frames begin again."""

@@ -121,7 +121,10 @@ class Handler(logging.Handler):
             elif isinstance(metadata, dict) and "str" not in metadata:
                 if "dynamo_start" in metadata:
                     self._register_callbacks()  # reset() forgets them
-                self._emitter.take(metadata, getattr(record, "payload", None))
+                payload = getattr(record, "payload", None)
+                self._emitter.take(metadata, payload)
+                if rec.keeps_code:
+                    self._emitter.keep_code(metadata, payload)
         except Exception as error:
             self._fail(error)
 

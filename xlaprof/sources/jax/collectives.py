@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from xlaprof.recording.stacks import RawFrame, is_library
+from xlaprof.compiled import hlo
+from xlaprof.recording.stacks import RawFrame
 
 KINDS = (
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast",
@@ -26,17 +27,11 @@ _TOLD = 32  # of a program, those that move most
 _ARGUMENTS = 4  # of each
 _WALKED = 20_000  # operations, from one exchange back
 
-_TABLE = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)$")
-_ROW = re.compile(r"^(\d+) (?:\"(.*)\"|\{(.*)\})$")
-_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
-_INSTRUCTION = re.compile(r"^ +(ROOT )?%?([\w.\-]+) = (.*)$")
 _NAME = re.compile(r"%([\w.\-]+)")
 _ARRAY = re.compile(r"\b([a-z]+\d*\w*)\[([\d,]*)\]")
 _OPERATION = re.compile(r"([\w\-]+)\(")
 _CALLED = re.compile(r"\b(?:body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
-_FRAME = re.compile(r"\bstack_frame_id=(\d+)")
-_OP_NAME = re.compile(r"\bop_name=\"((?:[^\"\\]|\\.)*)\"")
 _SHARDING = re.compile(r"\bsharding=\{(.*?)\}(?:, |$)")
 _TILES = re.compile(r"devices=\[([\d,]+)\]")
 _INDEX = re.compile(r"\bindex=(\d+)")
@@ -65,7 +60,7 @@ class _Operation(msgspec.Struct, frozen=True):
 
 
 class _Program(msgspec.Struct):
-    tables: dict[str, dict[int, str]]
+    tables: hlo.Tables
     operations: dict[tuple[str, str], _Operation]  # by computation and name
     roots: dict[str, str]
     callers: dict[str, list[_Operation]]
@@ -91,21 +86,16 @@ def exchanges(text: str) -> list[Exchange]:
 
 
 def _parsed(text: str) -> _Program:
-    program = _Program({}, {}, {}, {})
-    table: dict[int, str] | None = None
+    program = _Program(hlo.Tables(), {}, {}, {})
     within = ""
     for line in text.splitlines():
-        if heading := _TABLE.match(line):
-            table = program.tables.setdefault(heading[1], {})
-        elif not line:
-            table = None
-        elif table is not None and (row := _ROW.match(line)):
-            table[int(row[1])] = row[2] if row[2] is not None else row[3]
-        elif begun := _COMPUTATION.match(line):
+        if program.tables.take(line):
+            continue
+        if begun := hlo.COMPUTATION.match(line):
             within = begun[2]
             if begun[1]:
                 program.entry = within
-        elif within and (made := _INSTRUCTION.match(line)):
+        elif within and (made := hlo.INSTRUCTION.match(line)):
             _add(program, within, bool(made[1]), made[2], made[3])
     return program
 
@@ -157,25 +147,7 @@ def _largest(several: Iterable[_Operation]) -> str:
 
 def _frames(program: _Program, one: _Operation) -> tuple[RawFrame, ...]:
     """The user's lines, from that of the operation outwards."""
-    found, seen = [], set[int]()
-    asked = _FRAME.search(one.rest)
-    at = int(asked[1]) if asked else 0
-    stacks, locations = program.tables.get("StackFrames", {}), program.tables.get("FileLocations", {})
-    files, functions = program.tables.get("FileNames", {}), program.tables.get("FunctionNames", {})
-    while at in stacks and at not in seen:
-        seen.add(at)
-        frame = _numbers(stacks[at])
-        where = _numbers(locations.get(frame.get("file_location_id", 0), ""))
-        file = files.get(where.get("file_name_id", 0), "")
-        if file and not is_library(file, None):
-            function = functions.get(where.get("function_name_id", 0), "")
-            found.append(RawFrame(file, where.get("line", 0), function.removesuffix(".<locals>")))
-        at = frame.get("parent_frame_id", 0)
-    return tuple(found[:8])
-
-
-def _numbers(text: str) -> dict[str, int]:
-    return {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", text)}
+    return tuple(hlo.users(program.tables.frames(one.rest))[:8])
 
 
 def _arguments(program: _Program, exchange: _Operation) -> Iterator[tuple[str, str]]:
@@ -189,10 +161,10 @@ def _arguments(program: _Program, exchange: _Operation) -> Iterator[tuple[str, s
             continue
         if one.kind == "parameter" and within == program.entry:
             divided = _divided(one.rest)
-            named = _OP_NAME.search(one.rest)
+            named = hlo.op_name(one.rest)
             if divided and named and told < _ARGUMENTS:
                 told += 1
-                yield named[1].replace("\\'", "'").replace('\\"', '"'), divided
+                yield named, divided
             continue
         for following in _before(program, one, index):
             if following not in seen and len(seen) < _WALKED:

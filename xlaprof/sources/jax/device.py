@@ -29,6 +29,7 @@ from xlaprof.recording.stacks import RawFrame
 
 from . import internals, programs
 from .sites import Site
+from .texts import Texts
 from .uploads import NOT_SENT, Sending, Uploads
 
 if TYPE_CHECKING:
@@ -52,8 +53,11 @@ _Run = tuple[Site, int, Any, int, Sending]
 class Device:
     """Attached to JAX for one recording."""
 
-    def __init__(self, rec: Recorder, package: str, announce: Callable[[int], None], steps: Steps) -> None:
+    def __init__(
+        self, rec: Recorder, package: str, announce: Callable[[int], None], steps: Steps, texts: Texts
+    ) -> None:
         self._rec, self._package, self._announce, self._steps = rec, package, announce, steps
+        self._texts = texts
         self._sites: dict[tuple[int, CodeType, int], Site] = {}
         self._known: dict[tuple[str, int], Site] = {}  # by name of the function and stack of the line
         self._seq, self._numbers = itertools.count(1), itertools.count(1)
@@ -61,6 +65,7 @@ class Device:
         self._handed: queue.SimpleQueue[_Run | Callable[[], None] | None] = queue.SimpleQueue()
         self._held: set[int] = set()  # ids of results that only wait for the watcher, for all that we know
         self._asked: weakref.WeakSet[Any] = weakref.WeakSet()  # programs that XLA was asked about
+        self._told: weakref.WeakSet[Any] = weakref.WeakSet()  # whose texts were
         self._sampler = StackSampler(rec, emit=self._sampled)
         self._last_end = 0
         self._outside_at = perf_counter_ns()
@@ -148,14 +153,14 @@ class Device:
         rec = self._rec
         if recorder.active is rec and not internals.is_ours(stacks.OWN, self._package):
             frames = stacks.user_frames()
-            own = self._is_own(getattr(fun, "__wrapped__", None))
+            own = self.is_own(getattr(fun, "__wrapped__", None))
             site = self._site(str(getattr(fun, "__name__", "")), frames, rec.stack(frames), own)
         else:
             site = Site(0, "", (), 0, False)  # the runtime's, which tells of it itself
         self._sites[key] = site
         return site
 
-    def _is_own(self, fun: Any) -> bool:
+    def is_own(self, fun: Any) -> bool:
         """Whether this is no operation of JAX's: a function of the program, or of a library as flax that jits one."""
         code = getattr(fun, "__code__", None) or getattr(type(fun).__call__, "__code__", None)
         return not (isinstance(code, CodeType) and code.co_filename.startswith(self._package))
@@ -214,9 +219,13 @@ class Device:
         name = str(getattr(executable, "name", "")).removeprefix("jit_")
         own = True
         if miss is not None:
-            name, own = str(getattr(miss.fun, "__name__", name)), self._is_own(miss.fun)
+            name, own = str(getattr(miss.fun, "__name__", name)), self.is_own(miss.fun)
         site = self._site(name, frames, rec.stack(frames), own)
         site.calls += 1
+        if rec.keeps_code and site.own and executable not in self._told:
+            self._told.add(executable)
+            number = self._texts.runs(str(getattr(executable, "name", "")), miss)
+            self._handed.put(functools.partial(self._texts.keep_hlo, executable, number, name, site.stack))
         self._announce(begun)
         tid = rec.thread()
         if site.own and not site.fresh:

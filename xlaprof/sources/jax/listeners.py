@@ -21,6 +21,7 @@ from .calls import Calls
 from .device import Device
 from .reads import Reads
 from .steps import Steps
+from .texts import Texts
 from .unrolled import Unrolled, unrolled
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class _Open(msgspec.Struct):
     cached: bool = False
     written: bool = False  # to the persistent cache
     program: Unrolled = Unrolled(0)
+    jaxpr: Any = None  # what is lowered, where its text is kept
 
 
 class _Local(threading.local):
@@ -73,7 +75,8 @@ class Listeners:
         self._broken = False
         self._steps = Steps(rec)
         self._reads = Reads(rec, self._package, self._announce, self._lowers)
-        self._device = Device(rec, self._package, self._announce, self._steps)
+        self._texts = Texts(rec)
+        self._device = Device(rec, self._package, self._announce, self._steps, self._texts)
         self._monitoring = monitoring
         monitoring.register_scalar_listener(self._on_begin)
         monitoring.register_event_duration_secs_listener(self._on_end)
@@ -148,6 +151,7 @@ class Listeners:
         top.began, top.phase = now, PHASES[event]
         if event == _LOWER and not top.ours and (jaxpr := internals.lowered()) is not None:
             top.program = unrolled(jaxpr)
+            top.jaxpr = jaxpr if self._rec.keeps_code else None
 
     def _end(self, event: str) -> None:
         open_ = self._local.open
@@ -176,6 +180,7 @@ class Listeners:
         rec = self._rec
         self._announce(made.start)
         code, changes, versions, arrays = 0, list[ArgumentChange](), 0, 0
+        place = rec.stack(made.frames)
         if made.miss is not None:
             compared = self._calls.compare(made.miss, made.func, made.frames)
             self._calls.remember(compared)
@@ -183,12 +188,15 @@ class Listeners:
             code = rec.stack((compared.place,)) if compared.place is not None else 0
             if code and made.frames:
                 self._device.compiled(compared.name, made.frames, made.start)
+        number = 0
+        if rec.keeps_code and (made.miss is None or self._device.is_own(made.miss.fun)):
+            number = self._texts.compiled(made.func, made.jaxpr, made.miss, place)
         rec.emit(
             JitCompile(
                 t=made.start,
                 dur=took,
                 func=rec.text(made.func),
-                stack=rec.stack(made.frames),
+                stack=place,
                 code=code,
                 trace=made.ns.get("trace", 0),
                 lower=made.ns.get("lower", 0),
@@ -204,6 +212,7 @@ class Listeners:
                 arrays=arrays,
                 unkept="" if made.cached or made.written else internals.cache_state(made.ns.get("backend", 0) / 1e9),
                 tid=rec.thread(),
+                number=number,
             )
         )
 

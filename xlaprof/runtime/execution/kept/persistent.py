@@ -105,7 +105,7 @@ def compiled(
         unkept = programs.put(name, program, end - start)
     else:
         unkept = unkept or "XLAPROF_CACHE_DIR is off"
-    return program, Timing(lowered_at - start, end - lowered_at, _hits > before, 0, not unkept, unkept)
+    return program, Timing(lowered_at - start, end - lowered_at, _hits > before, 0, not unkept, unkept, lowered)
 
 
 @functools.cache
