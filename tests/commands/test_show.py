@@ -234,7 +234,7 @@ def test_what_is_not_there_is_said_in_one_line(tmp_path: Path, show: Show, refus
     assert show(log, "jax:3") == "b\n"
     assert show(log, "0/0") == "c\n"
     assert "name one of xla:3 and jax:3" in refused(log, "3")
-    assert "There are 3, 3 and 0/0" in refused(log, "7")
+    assert "There are xla:3, jax:3 and torch.compile:0/0" in refused(log, "7")
     assert "it has hlo" in refused(log, "xla:3", "--form", "ir")
     assert "it has fx" in refused(log, "xla:3", "--diff", "0/0")
     assert "name one before --form" in refused(log, "--form", "hlo")

@@ -1,4 +1,4 @@
-"""Show what compilers made of a program: generated code, FX graphs, IR, StableHLO, HLO, with the user's lines.
+"""Show what compilers made of a program: code, graphs, HLO, with the user's lines.
 
     xlaprof run --code train.py
     xlaprof show run.log
@@ -90,8 +90,8 @@ def choose(found: Programs, wanted: str, log: str) -> CompiledProgram:
     if named:
         titles = enumerated([printable(one.title) for one in named], 5)
         raise UserError(f"'{wanted}' is a program of several sources in {log}: name one of {titles}")
-    known = [printable(one.key) for one in found.programs]
-    hint = did_you_mean(wanted, known[:1_000])
+    known = [printable(one.title) for one in found.programs]
+    hint = did_you_mean(wanted, [printable(one.key) for one in found.programs[:1_000]])
     hint = f"{hint} " if hint else ""
     raise UserError(
         f"no program '{wanted}' with a text in {log}: {hint}There are {clip(enumerated(known, 12), 400)} (xlaprof show)"

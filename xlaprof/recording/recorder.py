@@ -12,7 +12,6 @@ them (:mod:`xlaprof.recording.writer`). One recording at a time and per process.
 from __future__ import annotations
 
 import atexit
-import gc
 import importlib
 import os
 import sys
@@ -20,26 +19,27 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from xlaprof.errors import UserError, warn
-from xlaprof.events import Code, Compile, Compiling, Counters, DynamoLimit, End, Event, Gc, GraphBreak, Recompile, Step
+from xlaprof.events import Code, Compile, Compiling, Counters, DynamoLimit, End, Event, GraphBreak, Recompile, Step
 from xlaprof.text.quantities import plural
 
+from .attached import Attachment, Attachments
 from .code_folder import CodeFolder, NewCode
+from .gc_pauses import GcPauses
 from .intern import Interner
 from .logfile import MODE, header, open_log, rank_and_world, rank_path, refusal
 from .looks import Looks
 from .repeats import Repeats
 from .sampling import Sampler, StepOpened
-from .stacks import RawFrame, is_users, user_frames
+from .stacks import RawFrame
 from .writer import Writer
 
 #: The recording of this process, or None. Hot paths read it once per use.
 active: Recorder | None = None
 
 QUEUE_LIMIT = 200_000  # events waiting for the writer, at most: about 60 MB
-GC_PAUSE_NS = 500_000  # a shorter garbage collection is counted only
 COUNTERS_EVERY_NS = 200_000_000  # between two Counters events, at least
 LATE_NS = 60_000_000  # a writer that has not written for so long is let in, where a scope, step or barrier ends
 IN_VAIN_NS = 2_000_000_000  # until it is let in again after that was in vain
@@ -61,28 +61,11 @@ class RecordingError(UserError):
     """A recording cannot be started or stopped as asked. One line: what happened, and the way out."""
 
 
-class Attachment(Protocol):
-    """An observer during one recording."""
-
-    def counters(self) -> tuple[dict[str, int], dict[str, float]]:
-        """Totals so far: numbers of events, and seconds of the timed ones. Increases are recorded."""
-
-    def detach(self) -> None:
-        """The recording ends: last chance to emit. Afterwards the observer leaves nothing in the program."""
-
-
 class Observer(Protocol):
     """A part of the program that has something to record."""
 
     def attach(self, rec: Recorder, /) -> Attachment | None:
         """Called when a recording begins; None where there is nothing to observe."""
-
-
-class _Attached(NamedTuple):
-    name: str
-    attachment: Attachment
-    counts: dict[str, int]  # its counters when it was attached
-    seconds: dict[str, float]
 
 
 _observers: list[Observer] = []
@@ -149,9 +132,9 @@ class Recorder:
         self.in_dynamo: Callable[[], bool] = _never
         self.repeats = Repeats()
         self.thread: Callable[[], int] = self._interner.thread
-        self._attached: list[_Attached] = []
+        self._attached = Attachments()
         self._counters_at = time.perf_counter_ns()
-        self._gc_began = self._gc_count = self._gc_ns = 0
+        self._pauses = GcPauses(self.emit, self._interner)
         begins = header(*rank_and_world())  # asks for packages' versions: not between the file's opening and its header
         self._file = open_log(path, overwrite, force, mode)
         self._file.begin(begins)
@@ -248,47 +231,27 @@ class Recorder:
             attachment = observer.attach(self)
             if attachment is None:
                 return False
-            counts, seconds = attachment.counters()
+            self._attached.add(name, attachment)
         except Exception as error:
             warn(f"{name} is not observed: {type(error).__name__}: {error}")
             return False
-        self._attached.append(_Attached(name, attachment, dict(counts), dict(seconds)))
         return True
 
     def _emit_counters(self) -> None:
-        counts: dict[str, int] = {"GarbageCollection": self._gc_count}
-        seconds: dict[str, float] = {"GarbageCollection": self._gc_ns / 1e9}
-        for one in tuple(self._attached):
-            try:
-                now_counts, now_seconds = one.attachment.counters()
-                for name, count in now_counts.items():
-                    counts[name] = counts.get(name, 0) + count - one.counts.get(name, 0)
-                for name, total in now_seconds.items():
-                    seconds[name] = seconds.get(name, 0.0) + total - one.seconds.get(name, 0.0)
-            except Exception as error:
-                self._attached.remove(one)
-                self._report_defect(one, error)
+        counts, seconds = self._pauses.counters()
+        self._attached.count(counts, seconds)
         counts = {name: count for name, count in counts.items() if count}
         seconds = {name: total for name, total in seconds.items() if name in counts}
         self.emit(Counters(time.perf_counter_ns(), counts, seconds))
 
-    def _report_defect(self, one: _Attached, error: Exception) -> None:
-        """Report an observer's defect, and keep it out of the observed program."""
-        warn(f"{one.name} records nothing more: {type(error).__name__}: {error}")
-
     def _start(self) -> None:
         self._writer.start()
-        gc.callbacks.append(self._on_gc)
+        self._pauses.attach()
 
     def _detach_all(self) -> None:
         """Detach the observers and emit the final counters."""
-        if self._on_gc in gc.callbacks:
-            gc.callbacks.remove(self._on_gc)
-        for one in tuple(self._attached):
-            try:
-                one.attachment.detach()
-            except Exception as error:
-                self._report_defect(one, error)
+        self._pauses.detach()
+        self._attached.detach()
         self._looks.end(time.perf_counter_ns())
         self._emit_counters()
 
@@ -326,23 +289,6 @@ class Recorder:
             count, self._overflow = self._overflow, 0
         return count
 
-    def _on_gc(self, phase: str, info: dict[str, int]) -> None:
-        now = time.perf_counter_ns()
-        if phase == "start":
-            self._gc_began = now
-            return
-        if not self._gc_began:  # it began before the recording did
-            return
-        began, self._gc_began = self._gc_began, 0
-        dur = now - began
-        self._gc_count += 1
-        self._gc_ns += dur
-        if dur >= GC_PAUSE_NS:
-            frames = user_frames()
-            # a collection in a thread without the program's lines (ours, say) has no line
-            place = self.stack(frames) if is_users(frames) else 0
-            self.emit(Gc(began, dur, info["generation"], info["collected"], self.thread(), place))
-
     def _abandon(self) -> None:
         """In a forked child: release the parent's log without writing a byte into it."""
         self.limit = 0
@@ -350,8 +296,7 @@ class Recorder:
         self.queue.clear()
         self._interner.after_fork()
         self._overflow_lock = threading.RLock()
-        if self._on_gc in gc.callbacks:
-            gc.callbacks.remove(self._on_gc)
+        self._pauses.detach()
         self._file.close()
 
 

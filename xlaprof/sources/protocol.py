@@ -13,7 +13,8 @@ from xlaprof.log import Follower, Reader
 from xlaprof.vocabulary import Vocabulary
 
 if TYPE_CHECKING:  # who reads a recording does not load what writes one
-    from xlaprof.recording.recorder import Attachment, Recorder
+    from xlaprof.recording.attached import Attachment
+    from xlaprof.recording.recorder import Recorder
 
 
 class LiveSource(Protocol):

@@ -59,8 +59,7 @@ class Texts:
         """Keep XLA's text of a program. It takes milliseconds: not in the program's own thread."""
         asked = internals.loaded(executable)
         if asked is not None:
-            modules = asked.hlo_modules()
-            self._rec.keep_code("jax", str(number), "hlo", lambda: modules[0].to_string(), name, stack)
+            self._rec.keep_code("jax", str(number), "hlo", lambda: asked.hlo_modules()[0].to_string(), name, stack)
 
 
 def _here(miss: internals.Miss | None) -> tuple[int, int]:
