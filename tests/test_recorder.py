@@ -27,7 +27,7 @@ from xlaprof.events import (
     Step,
     Text,
 )
-from xlaprof.recording import looks, recorder, stacks
+from xlaprof.recording import gc_pauses, looks, recorder, stacks
 from xlaprof.recording.stacks import RawFrame
 
 
@@ -385,9 +385,9 @@ def test_a_listener_hears_what_is_written_and_a_broken_one_is_let_go(
 def test_garbage_collections_are_counted_and_long_ones_reported(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     callbacks = list(gc.callbacks)
     with recording(log) as recorded:
-        monkeypatch.setattr(recorder, "GC_PAUSE_NS", 0)
+        monkeypatch.setattr(gc_pauses, "PAUSE_NS", 0)
         gc.collect()
-        monkeypatch.setattr(recorder, "GC_PAUSE_NS", 10**18)
+        monkeypatch.setattr(gc_pauses, "PAUSE_NS", 10**18)
         gc.collect()
     assert gc.callbacks == callbacks
     recorded = recorded()
@@ -402,7 +402,7 @@ def test_garbage_collections_are_counted_and_long_ones_reported(log: Path, monke
 def test_a_collection_in_a_thread_that_runs_no_line_of_the_programs_has_no_line(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "GC_PAUSE_NS", 0)
+    monkeypatch.setattr(gc_pauses, "PAUSE_NS", 0)
     with recording(log) as recorded:
         gc.collect()
         gc.disable()

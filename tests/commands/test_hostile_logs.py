@@ -143,7 +143,7 @@ def test_a_failed_test_says_plain_text() -> None:
 
 
 def test_the_tests_above_are_of_every_verb() -> None:
-    verbs = {"check", "compare", "completion", "explain", "export", "live", "report", "run", "tui"}
+    verbs = {"check", "compare", "completion", "explain", "export", "live", "report", "run", "show", "tui"}
     assert set(cli.verbs()) == verbs | {"doctor"}  # which reads no log; tests/doctor has its strings
 
 
