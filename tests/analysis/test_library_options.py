@@ -42,7 +42,19 @@ def test_whose_loop_it_is_is_said() -> None:
             "prediction_loss_only=True",
         ),
         ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "drop_last=True", "dataloader_drop_last"),
+        (
+            "recompile",
+            ("transformers/trainer.py", "Trainer.evaluation_loop", ""),
+            "last batch",
+            "divides the evaluation",
+        ),
         ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "Pad it.", "max_length"),
+        (
+            "recompile",
+            ("transformers/trainer.py", "Trainer.evaluation_loop", "all_preds.add(logits)"),
+            "",
+            "eval_accumulation_steps=1",
+        ),
         ("transfer", ("transformers/masking_utils.py", "_ignore_causal_mask_sdpa", ""), "", '"eager"'),
         (
             "transfer",
@@ -61,6 +73,7 @@ def test_whose_loop_it_is_is_said() -> None:
         ("transfer", ("diffusers/schedulers/e.py", "E.index_for_timestep", "x.nonzero()"), "", "set_begin_index"),
         ("transfer", ("diffusers/image_processor.py", "I.pt_to_numpy", "x.cpu()"), "", 'output_type="pt"'),
         ("transfer", ("pytorch_lightning/callbacks/progress/rich.py", "get_metrics", ""), "", "prog_bar=False"),
+        ("transfer", ("lightning/pytorch/callbacks/progress/rich.py", "get_metrics", ""), "", "prog_bar=False"),
     ],
 )
 def test_the_option_of_a_widespread_library_is_advised(
@@ -78,6 +91,33 @@ def test_a_number_that_a_library_computes_becomes_an_input_by_a_setting() -> Non
         "recompile", there, "", "Pass it as a tensor (SETTING=1 makes every number an input).", words=STANDARD
     )
     assert said.advice == f"Set {STANDARD.scalars_as_inputs}, which makes every number an input of the graph."
+
+
+def test_an_evaluation_within_what_also_logs_is_not_mended_by_logging_less() -> None:
+    there = place(("transformers/trainer.py", "Trainer._maybe_log_save_evaluate", "metrics = self._evaluate(trial)"))
+    assert advise("recompile", there, "Another path is taken.", "Take one path.").advice == "Take one path."
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        (
+            "The shape of input_ids changed from i64[2,9] to i64[2,5]: forward was compiled again twice.",
+            "Pad the prompts",
+        ),
+        ("The shape of past_key_values[0] changed: forward was compiled again.", "Use a static cache."),
+    ],
+)
+def test_without_a_device_of_barriers_generation_is_told_of_none(cause: str, words: str) -> None:
+    there = place(("transformers/generation/utils.py", "GenerationMixin._prefill", "return self(**model_inputs)"))
+    said = advise("recompile", there, cause, "Use a static cache.", barriers=False)
+    assert said.advice.startswith(words)
+    assert "barrier" not in said.advice
+    assert said.remedy == ""
+    steps = place(("diffusers/schedulers/scheduling_ddim.py", "D.step", "x[timestep]"))
+    code = advise("recompile", steps, "", "", barriers=False).remedy
+    assert "scheduler.step" in code
+    assert STANDARD.barrier_code not in code
 
 
 def test_the_same_function_of_another_library_has_no_such_option() -> None:

@@ -119,7 +119,9 @@ class Facts:
             details.pop("rhythm", "")  # once is no rhythm
         id = stable_id(kind, place, operation, discriminator)
         largest = max((one.edges[-1] for one in details.get("buckets", ())), default=0)
-        said = library_options.advise(kind, place, cause, advice, details.pop("remedy", ""), self.words, largest)
+        said = library_options.advise(
+            kind, place, cause, advice, details.pop("remedy", ""), self.words, largest, bool(self.run.devices())
+        )
         predicted = len(self._cuts) < _PREDICTED
         known = cost_s if gain_s is None else gain_s
         gain = self.what_if.gain_s(cut) if cut is not None and predicted else known

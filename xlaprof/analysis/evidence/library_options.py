@@ -50,11 +50,18 @@ class Said(NamedTuple):
 
 
 def advise(
-    kind: str, place: Place, cause: str, advice: str, remedy: str = "", words: Vocabulary = STANDARD, largest: int = 0
+    kind: str,
+    place: Place,
+    cause: str,
+    advice: str,
+    remedy: str = "",
+    words: Vocabulary = STANDARD,
+    largest: int = 0,
+    barriers: bool = True,
 ) -> Said:
     """What to say of a finding of this kind at ``place``: ``remedy``, a way to write the line, is the user's lines'.
 
-    ``largest``: the size that padding goes to.
+    ``largest``: the size that padding goes to. ``barriers``: whether the program's device has any.
     """
     if not place.library:
         return Said(cause, advice, remedy)
@@ -62,20 +69,21 @@ def advise(
     loop = next((line for line in reversed(place.library) if line.loop and not line.func.endswith("forward")), None)
     if loop is not None and not place.loop:  # the user's own loop may as well be what repeats it
         cause += f" The loop is {whose(loop)} own ({package_path(loop.file)}:{loop.loop})."
-    option = _option(kind, place, "\n".join((cause, advice, *(line.code for line in place.library))))
+    option = _option(kind, place, "\n".join((cause, advice, *(line.code for line in place.library))), barriers)
     if option is not None:
-        remedy = option.remedy.format(barrier_code=words.barrier_code)
+        remedy = option.remedy if barriers else re.sub(r"\n *\{barrier_code\}", "", option.remedy)
+        remedy = remedy.format(barrier_code=words.barrier_code)
         text = option.advice.format(words=words, advice=advice, largest=f"={largest}" if largest else "")
         return Said(cause, text, remedy, is_option=True)
     return Said(cause, advice)
 
 
-def _option(kind: str, place: Place, said: str) -> _Option | None:
+def _option(kind: str, place: Place, said: str, barriers: bool) -> _Option | None:
     lines = [(_package(line), f"{package_path(line.file)}: {line.func}: {line.code}") for line in place.library]
     for option in _options():
-        if kind in option.kinds and re.search(option.says, said):
+        if kind in option.kinds and re.search(option.says, said) and (barriers or "barrier" not in option.advice):
             for package, text in lines:
-                if option.library in ("", package) and re.search(option.function, text):
+                if re.fullmatch(option.library or ".*", package) and re.search(option.function, text):
                     return option
     return None
 
