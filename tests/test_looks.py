@@ -1,5 +1,6 @@
 """What the main thread does all along is looked up a few times a second: at which line it runs, and what it imports."""
 
+import importlib
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from xlaprof.events import Event, Look
-from xlaprof.recording import looks
+from xlaprof.recording import looks, stacks
 from xlaprof.recording.looks import EVERY_NS, Looks
 from xlaprof.recording.stacks import RawFrame
 
@@ -94,6 +95,27 @@ def test_a_long_activity_is_recorded_bit_by_bit(watched: Watched, other: ThreadP
     first, second = (event.dur for event in watched.events)  # while it still goes on
     assert first + second == 2 * SECOND + SECOND // 16
     assert max(first, second) < 1.2 * SECOND
+
+
+def test_of_a_checkpoint_the_library_that_saves_it_is_recorded(
+    watched: Watched, other: ThreadPoolExecutor, tmp_path: Path, library: Callable[[str], str]
+) -> None:
+    """Which library saves, and when, tells the option that decides how often."""
+    folder = tmp_path / "site-packages" / "saver_of_looks" / "safetensors"
+    folder.mkdir(parents=True)
+    write = "def write(look, other):\n    other.submit(look, 200_000_000).result()\n"
+    (folder / "writes.py").write_text(write)
+    (folder.parent / "fits.py").write_text(
+        f"from .safetensors import writes\n{write}save = lambda *given: writes.write(*given)\n"
+    )
+    fits = importlib.import_module("saver_of_looks.fits")
+    for call in (fits.write, fits.save):
+        call(watched.look_after, other)
+    watched.looks.end(watched.now)
+    assert [event.state for event in watched.events] == ["python", "checkpoint"]
+    plain, saved = watched.places
+    assert (stacks.library(plain), saved[0].file) == ((), __file__)
+    assert [Path(one.frame.file).name for one in stacks.library(saved)] == ["fits.py"]
 
 
 def test_an_import_of_a_library_is_told_from_the_programs_own_work(

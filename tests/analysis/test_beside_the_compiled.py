@@ -8,6 +8,7 @@ import pytest
 
 from tests.analysis.compiling import Compiling
 from tests.story import MS, Story
+from xlaprof.analysis.model import Finding
 from xlaprof.events import Batches, Change, DataWait, Guard, Look
 
 
@@ -40,6 +41,38 @@ def test_a_checkpoint_in_most_turns_is_to_be_written_less_often() -> None:
     (finding,) = looking("torch.save(state, path)", 70, "checkpoint").findings("idle_gap")
     assert finding.operation == "checkpoint"
     assert finding.advice.startswith("Save less often")
+
+
+def fitted(*saves: int, library: str = "") -> list[Finding]:
+    """A library's loop runs compiled steps at one line of the program's, and saves at times, each so many ms."""
+    compiling = Compiling()
+    story = compiling.story
+    compiling.call = story.line(20, "loss = self.net(x)", func="step", outer=(90,), call="fitter.fit(module)")
+    compiling.compile("0/0", 10_000)
+    called = f"/venv/lib/python3.11/site-packages/{library}"
+    below = ((called, 7, "Saver.save_checkpoint", "self._write(state)", 0),) if library else ()
+    stack = story.line(90, "fitter.fit(module)", func="main", library=below)
+    for ms in saves:
+        for ns in [min(1000, ms - begin) * MS for begin in range(0, ms, 1000)]:
+            story.emit(Look(story.now, ns, stack, "checkpoint"))
+            story.spend(ns // MS)
+        story.spend(500)
+    story.finish()
+    return compiling.findings("idle_gap")
+
+
+def test_a_checkpoint_that_a_librarys_loop_writes_again_and_again_is_told_at_the_line_that_runs_it() -> None:
+    (finding,) = fitted(*[200] * 12)
+    assert (finding.place.line, finding.operation, finding.count) == (90, "checkpoint", 12)
+    assert "waits again and again while a checkpoint is saved at train.py:90" in finding.cause
+    assert "an option of its says how often" in finding.advice
+    assert fitted(2400) == [], "one that is long"
+
+
+def test_the_option_of_a_library_that_saves_is_advised() -> None:
+    (finding,) = fitted(*[200] * 12, library="lightning/pytorch/callbacks/model_checkpoint.py")
+    assert (finding.place.line, finding.place.acting.line) == (90, 7)
+    assert finding.advice.startswith("Let ModelCheckpoint save less often: every_n_epochs=1")
 
 
 @pytest.mark.parametrize(("loop", "ms", "why"), [(0, 400, "called once"), (118, 30, "little of the time")])

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from xlaprof.events import Event, Look
 
-from .activity import activity
+from .activity import CHECKPOINT, activity
 from .stacks import RawFrame, looking, shown_file, user_frames_of
 
 EVERY_NS = 90_000_000  # between two looks
@@ -80,4 +80,7 @@ def _what(innermost: FrameType) -> _Seen | None:
     if importing:
         return _Seen(IMPORT, user_frames_of(innermost)[:1])
     doing = activity(innermost, ())
-    return _Seen(doing.kind, tuple(doing.frames)) if doing is not None else None
+    if doing is None:
+        return None
+    # which library saves, and for what, says how often it has to; of all else the user's line is enough
+    return _Seen(doing.kind, doing.frames if doing.kind == CHECKPOINT else tuple(doing.frames))

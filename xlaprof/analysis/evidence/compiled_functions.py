@@ -11,6 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from heapq import nlargest
 
+from msgspec.structs import replace
+
 from xlaprof.analysis.evidence.activities import innermost
 from xlaprof.analysis.evidence.breaks import broken, function_name
 from xlaprof.analysis.evidence.counted import Matching
@@ -19,12 +21,13 @@ from xlaprof.analysis.evidence.guard_failures import sort_out
 from xlaprof.analysis.fold.torch_compile import FunctionTally
 from xlaprof.analysis.model import Charge, CompiledFunctions, Finding, FunctionStat, Place
 from xlaprof.analysis.places import cited, short
-from xlaprof.analysis.principles import DEAR, LISTED, LOOKED_NS, MOST, NAMED, WORTH_SAYING
+from xlaprof.analysis.principles import DEAR, HABIT, LISTED, LOOKED_NS, MOST, NAMED, WORTH_SAYING
 from xlaprof.events import Look
 from xlaprof.text.quantities import duration, percent, plural
 
 UNACCOUNTED = "unaccounted"
 _SAVES = "checkpoint"
+_LONG_NS = 500_000_000  # mean length of looks at one thing that goes on, which are cut after a second
 _Key = tuple[int, int]  # of a function: stack of its definition, name
 
 
@@ -132,7 +135,8 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
 
     Without a device only looks at the main thread tell: of all that a line of a function calls which also calls
     compiled code. What the line does by itself, a backward pass or an optimizer's step, is the program's own work; so
-    is what is called once.
+    is what is called once. Checkpoints are a finding also where that line writes them by itself, or calls the compiled
+    code too, as a library's loop does, if they come again and again.
     """
     names, running = facts.names, running_ns(facts)
     spine = _spine(facts)
@@ -141,10 +145,14 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
     for (stack, state), ns in facts.run.looks_before.items():
         frames = names.frames(stack)
         line = next((one for one in frames if (one.file, one.func) in functions), None)
-        if line is not None and line != frames[0] and line.loop and line.at not in lines and state != "import":
-            calls[line][stack, state] += ns
+        if line is None or state == "import":
+            continue
+        if state == _SAVES or (line != frames[0] and line.loop and line.at not in lines):
+            calls[replace(line, library=())][stack, state] += ns
     for line, looks in calls.items():
-        took = looks.total()
+        took, count = looks.total(), sum(facts.run.look_counts[key] for key in looks)
+        if not line.loop and (count < HABIT or took > _LONG_NS * count):
+            continue
         if took >= max(LOOKED_NS, DEAR * running, WORTH_SAYING * facts.wall_s * 1e9):
             yield _finding(facts, line, looks, running)
 
@@ -167,12 +175,16 @@ def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], running
     for (stack, _), ns in looks.items():
         stacks[stack] += ns
     place = innermost(facts.names, stacks, line)
+    if place.at == line.at:  # itself, or a library that it calls
+        place = facts.place(max(stacks, key=stacks.__getitem__))
     most = f", most of it at {cited(place)}" if place.at != line.at else ""
     saves = sum(ns for (_, state), ns in looks.items() if state == _SAVES) >= MOST * took
+    what = "again and again while a checkpoint is saved" if saves else "in each turn for what is called"
     if saves:
         advice = (
             "Save less often: keep a copy of what is the best so far in memory, and write it at the end of an epoch; "
-            "or write it in a background thread."
+            "or write it in a background thread. Where a library saves, an option of its says how often "
+            "(every_n_epochs of Lightning's ModelCheckpoint, save_strategy of transformers' TrainingArguments)."
         )
     else:
         advice = (
@@ -187,7 +199,7 @@ def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], running
         counted=Matching(Look, ("stack", "state"), frozenset(looks), detail="state"),
         cost_s=took / 1e9,
         cause=(
-            f"What is compiled waits in each turn for what is called at {cited(line)}{most}: {duration(took / 1e9)}, "
+            f"What is compiled waits {what} at {cited(line)}{most}: {duration(took / 1e9)}, "
             f"by looks at the main thread, {percent(took / running)} of the time that neither compiling nor imports "
             "took."
         ),
