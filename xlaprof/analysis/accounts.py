@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import nlargest
 from typing import TypeVar
 
-from xlaprof.analysis.evidence.activities import recording
+from xlaprof.analysis.evidence.activities import is_recorded_for, recording
 from xlaprof.analysis.evidence.compiled_functions import looked_up
 from xlaprof.analysis.evidence.counted import Known, Matching
 from xlaprof.analysis.evidence.facts import Facts
@@ -428,6 +428,8 @@ def _normal(
     """
     tally = facts.run.window.idle.causes.get(cause, Tally())
     kind = seen.cause if isinstance(seen, Seen) else seen
+    if is_recorded_for(facts.run, seen, known):
+        kind = host.TRACING
     if isinstance(kind, int) and kind in _USUAL:
         yield _USUAL[kind], ns
         return

@@ -21,7 +21,6 @@ _INPUTS = frozenset({"shape", "dtype", "sharding"})
 #: differences that follow from another path, where operations came or went
 _FOLLOWS = _INPUTS | {"inputs", "aliasing"}
 _GRADIENTS = frozenset({"zero_grad", "grad"})
-#: a loop explains a difference if this share of the lines recorded more or less often has the loop's ratio
 
 Hyperparameters = list[tuple[str, float]]
 
@@ -198,8 +197,8 @@ def _change(event: Compile, diff: GraphDiff, first: Difference) -> Change:
         texts = {"old": "the same tensor as elsewhere", "new": "another tensor"} if first.kind == "aliasing" else {}
         role = _part_of_training(first.came)
         return _plain(diff, first, code_seen=True, name=first.name, made=first.made, role=role, **texts)
-    if first.loop is not None and first.loop.distinct > 1:  # a condition in the loop selected other iterations
-        return _loop(diff, first.loop)
+    if first.loop is not None and 1 < first.loop.distinct == max(first.loop.old, first.loop.new):
+        return _loop(diff, first.loop)  # the number tells the iterations apart, of which a condition selected others
     if first.read:  # both graphs compute several values; a value read in between decided which of them is used
         operation = first.came.name if first.came is not None else "nothing"
         old, new = (f"{operation} ({first.argument} {value})" for value in (first.old, first.new))

@@ -66,8 +66,8 @@ _NAMES: Mapping[type, str] = {
 }
 
 
-def read_of(code: str, *, scalar: bool) -> Read:
-    """The read of a number, or of a tensor, in the line ``code``."""
+def read_of(code: str, *, scalar: bool, head: str = "") -> Read:
+    """The read of a number, or of a tensor, in the line ``code``, which a loop with this ``head`` repeats."""
     tree = parsed(code, parts=True)
     if tree is None:
         return Read(Use.OTHER)
@@ -77,7 +77,15 @@ def read_of(code: str, *, scalar: bool) -> Read:
     if not reads and scalar:
         asked = ((_use(node, above), _asker(node, above)) for node in _asked(tree))
         reads = [Read(min(use, Use.DECIDES) if name in PICKS else use, name, False, words) for use, name in asked]
-    return min(reversed(reads), key=lambda read: read.use, default=Read(Use.OTHER, words=words))
+    read = min(reversed(reads), key=lambda read: read.use, default=Read(Use.OTHER, words=words))
+    return read._replace(use=Use.GOES_ON) if read.use == Use.OTHER and _is_tested(tree, head) else read
+
+
+def _is_tested(tree: ast.AST, head: str) -> bool:
+    """Whether the line binds what the loop's condition looks at: ``error`` of ``while error > tolerance:``."""
+    bound = {ast.unparse(target) for one in ast.walk(tree) if isinstance(one, ast.Assign) for target in one.targets}
+    tests = [ast.unparse(node) for loop in nodes(head, ast.While) for node in ast.walk(loop.test)]
+    return not bound.isdisjoint(tests)
 
 
 def _owner(node: ast.Call) -> str:

@@ -26,6 +26,8 @@ _UNSURE = frozenset({host.GLIMPSE, host.CPU})
 #: the thread in which the runtime's loader draws batches from the program's loader, and the key of its activity
 READER = "xlaprof loader read"
 _READING = ("", READER, 0)
+#: how Python calls a thread that it did not start, such as autograd's: it works for the call that the host is in
+_FOREIGN = "Dummy-"
 
 _Function = tuple[str, str]  # file, function
 
@@ -112,6 +114,8 @@ def activities(run: Fold) -> Iterator[Activity]:
             key = (line.acting.file, line.acting.func, line.acting.line)
             if cause.cause == host.GIL or (cause.cause == host.WAIT and cause.at):
                 # the thread that the host waits for decides, not the line
+                if is_recorded_for(run, cause, recorded):
+                    continue
                 key = ("", run.holders.get(cause.at, ""), 0)
             of_cause[cause] = by_line.setdefault(key, Activity(line))
             of_cause[cause].add(cause, tally)
@@ -162,6 +166,12 @@ def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, sh
 def recording(run: Fold) -> frozenset[Place]:
     """Lines that record operations: on a busy machine a single sample there most likely shows the recording."""
     return frozenset(run.names.place(stack) for stack in run.recording)
+
+
+def is_recorded_for(run: Fold, cause: Cause, recorded: frozenset[Place]) -> bool:
+    """Whether a line that records waits for a thread that records for it, as the backward pass has one."""
+    foreign = isinstance(cause, Seen) and run.holders.get(cause.at, "").startswith(_FOREIGN)
+    return foreign and cause.cause in (host.GIL, host.WAIT) and run.names.place(cause.stack) in recorded
 
 
 def _outset(names: Names, stack: int, spine: frozenset[_Function]) -> Place:

@@ -148,7 +148,7 @@ _KEEP = _Way(
 )
 _USES = {
     Use.GOES_ON: _Way(
-        "Run a fixed number of turns with a mask ({words.arrays}.where), or test the condition only every {every} "
+        "Run a fixed number of turns with a mask ({words.arrays}.where), or test the condition only every {turns} "
         "turns",
         "to decide whether to go on",
     ),
@@ -219,15 +219,16 @@ _SPECIAL = {
 
 
 def advise_read(
-    op: str, via: str, code: str, every: int, words: Vocabulary = STANDARD, turns: Place = NOWHERE
+    op: str, via: str, code: str, every: int, words: Vocabulary = STANDARD, turns: Place = NOWHERE, head: str = ""
 ) -> ReadAdvice:
     """Advice on the line ``code`` that reads by ``op`` through ``via``.
 
     ``every``: steps between the reads advised; :data:`ONCE`: they lie in a loop between the steps; :data:`LATER`: they
-    come seldom already. ``turns``: the head of a loop whose turns within the step such a value decides on.
+    come seldom already. ``turns``: the head of a loop whose turns within the step such a value decides on. ``head``:
+    the text of the innermost loop's.
     """
     scalar = op in SCALARS
-    read = read_of(code, scalar=scalar)
+    read = read_of(code, scalar=scalar, head=head)
     via = "" if read.written and via.rpartition(".")[2] not in _SPECIAL else via
     inside = "" if via or read.name else _called_there(code)
     name = _named(via or inside.removeprefix(_CALLED)) or read.name or inside * scalar
@@ -244,7 +245,7 @@ def advise_read(
     value = "loss" if any("loss" in word for word in read.words) else "value"
     advice = way.advice.format(
         often=often.get(every, f"every {every} steps"),
-        every=max(every, MANY),
+        turns=MANY,
         end="" if once else ", or at the end",
         value=f"sum of the {value}{'es' if value == 'loss' else 's'}" if once else value,
         name=name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from xlaprof.analysis.whatif import barriers
 from xlaprof.text.quantities import percent, plural
 from xlaprof.vocabulary import Vocabulary, fill
 
+_NONE = re.compile(r"\bis (not )?None\b")
 _EDGES = (
     " It looks like the edges of a graph: keep all of them, and give those that are left out the weight 0; or pad with "
     "edges of weight 0, or loops of a node that is left out."
@@ -57,6 +59,12 @@ def advise(facts: Facts, group: Group) -> Advice:
             f"Give {change.name} one value in all steps, or values for which the same operations are recorded (a small "
             "number instead of 0, a neutral tensor instead of None). Changed once and for good, it costs one graph."
         )
+    decides = facts.place(change.condition).acting.code
+    if group.sort == "operation" and not change.role and _NONE.search(decides):
+        return Advice(
+            f"Begin with what the other turns find there instead of None (zeros where values are added up), so that "
+            f"the first turn at {quoted(facts.place(change.condition))} records the same."
+        )
     if _is_beginning(group):
         return Advice(
             f"Call {words.barrier} after what {quoted(facts.place(change.condition))} decides on: it begins a "
@@ -78,7 +86,7 @@ def _is_beginning(group: Group) -> bool:
 def _scalar(words: Vocabulary, group: Group) -> Advice:
     change = group.first
     name = change.name or wording.expression(group.place.code, change)
-    if name and wording.is_of_moved_number(change):
+    if name and wording.is_of_moved_number(group.place.code, change):
         return Advice(
             f"Bring {name} to the device as a tensor of one element: one of no dimensions is a number to the graph, "
             "and exactly 0, 1 and -1 are constants of it.",
@@ -90,6 +98,12 @@ def _scalar(words: Vocabulary, group: Group) -> Advice:
         if words.scalars_as_inputs_code:
             remedy += f", or make every number an input:\n{words.scalars_as_inputs_code}"
     setting = f" ({words.scalars_as_inputs} makes every number an input)" if words.scalars_as_inputs else ""
+    if wording.fills(change):
+        return Advice(
+            f"Expand a tensor of one element from the host to the size that is filled{setting}: such elements are no "
+            "constants of the graph.",
+            f"{words.arrays}.tensor([{name or 'value'}]).to(device).expand(size)  # in place of full(size, value)",
+        )
     return Advice(
         f"Pass the number as a 1-element tensor on the device, or keep it off exactly 0, 1 and -1{setting}.", remedy
     )

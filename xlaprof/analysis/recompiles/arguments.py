@@ -10,7 +10,7 @@ from xlaprof.analysis.evidence.reading import ELEMENTS, SCALAR
 from xlaprof.analysis.evidence.reads import takes_element
 from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.recompiles.group import Group, same_number, versions, window_of
-from xlaprof.analysis.recompiles.wording import expression, position_of, quoted
+from xlaprof.analysis.recompiles.wording import expression, is_number, position_of, quoted, writes
 from xlaprof.text.quantities import plural
 
 
@@ -20,11 +20,17 @@ class _Argument(NamedTuple):
     subject: str  # regular expression, of "index of aten::select"
     advice: str
     made: str = ""  # code that makes positions
-    read: str = ""  # and reads there, or
-    written: str = ""  # writes
+    read: str = ""  # and reads there,
+    written: str = ""  # writes a tensor, or
+    filled: str = ""  # a number
 
 
 _HELD = "are constants of the graph, and the elements of a tensor from the host are not"
+_RANK = _Argument(
+    r"k of aten::(topk|kthvalue)",
+    "Sort all of it, whose size stays, and read the k-th value with index_select at a position that a tensor of one "
+    "element holds, as for a threshold; or mask what lies beyond (torch.where on positions and that tensor).",
+)
 _LENGTH = _Argument(
     r"(end|k|size|steps?|repeats|pad|output_size|kernel_size|split_sizes?|num_classes|length) of ",
     "Take the largest size each time{most}, and mask what lies beyond the one that is meant (torch.where on positions "
@@ -38,6 +44,7 @@ _ARGUMENTS = (
         "positions = {arrays}.arange({start}, {end}).to({tensor}.device)  # made on the host\n",
         "{tensor}.index_select({axis}, positions)",
         "{tensor}.index_copy_({axis}, positions, {value})",
+        "{tensor}.index_fill_({axis}, positions, {value})",
     ),
     _Argument(
         r"index of aten::select",
@@ -46,6 +53,7 @@ _ARGUMENTS = (
         "position = {position}\n",
         "{tensor}.index_select({axis}, position).squeeze({axis})",
         "{tensor}.index_copy_({axis}, position, {value}.unsqueeze({axis}))",
+        "{tensor}.index_fill_({axis}, position, {value})",
     ),
     _Argument(
         r"shifts of aten::roll",
@@ -69,6 +77,7 @@ _ARGUMENTS = (
         r"size of aten::(view|reshape|_unsafe_view|unflatten)",
         "Keep the shape constant: one graph has one. Where a size varies, pad the tensor before this line.",
     ),
+    _RANK,
     _LENGTH,
     _Argument(
         r"exponent of aten::pow",
@@ -103,12 +112,15 @@ def advise(facts: Facts, group: Group) -> tuple[str, str]:
     code = group.place.code
     of = position_of(code, change)
     one = next(one for one in _ARGUMENTS if re.match(one.subject, change.subject))
-    use = "" if of is None else one.written if of.value else one.read
-    verb = "Write with index_copy_ at" if of is not None and of.value else "Read with index_select at"
+    use, verb = one.read, "Read with index_select at"
+    if writes(code):
+        use, verb = one.written, "Write with index_copy_ at"
+    if of is not None and is_number(of.value):
+        use, verb = one.filled, "Write with index_fill_ at"
     numbers = [int(value) for each in group.extras for value in (each.change.old, each.change.new) if value.isdecimal()]
     most = f" ({max(numbers)} so far)" if numbers else ""
     remedy = ""
-    if of is not None:
+    if of is not None and bool(of.value) is writes(code):
         arrays = facts.words.arrays
         reads = (stack for stack, op in facts.run.reads if facts.text(op) == SCALAR)
         # the line reads numbers from the device: its index is a tensor there

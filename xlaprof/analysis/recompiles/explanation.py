@@ -29,6 +29,10 @@ _MODE = (
     "give the evaluation a barrier of its own."
 )
 _PATH = "Take the same path in every step ({words.arrays}.where instead of {instead_of})."
+_ALWAYS = (
+    "Take the same path in every step: do this always{in_place}, and mask it where it must not count "
+    "({words.arrays}.where, a factor of 0 or 1 in a tensor); what is only shown, as a copy for a log, needs no mask."
+)
 _WARM_UP = "Make the tensors that a step starts from the same in every step, for instance by one warm-up step."
 
 _OTHER = _Text("the graph ({sort}) changed {went}{of}", _WARM_UP)
@@ -38,7 +42,7 @@ _TEXTS = {
     "shape": _Text("{shape}", "Give this input the same shape in every step."),
     "dtype": _Text("{shape}", "Convert the input to one dtype before the step ({dtype} came first)."),
     "size": _Text("the size of the {subject}, which values decide, changed {went}", "{instead}."),
-    "scalar": _Text("{argument} went {went}, and 0, 1 and -1 are special: {special} a constant of the graph", ""),
+    "scalar": _Text("{argument} went {went}, and 0, 1 and -1 are special: {special}", ""),
     "scalar shared": _Text(
         "{argument} went {went}: numbers that are equal are one input of the graph, and here two that had been equal "
         "were not, or the other way round",
@@ -53,10 +57,10 @@ _TEXTS = {
     "operation more": _Text(
         "another path is taken{often}{decides}: {count} from {new} on, recorded here, in this graph and not in the "
         "others",
-        _PATH,
+        _ALWAYS,
     ),
     "operation less": _Text(
-        "another path is taken{often}{decides}, without {count} from {old} on, recorded here in other steps", _PATH
+        "another path is taken{often}{decides}, without {count} from {old} on, recorded here in other steps", _ALWAYS
     ),
     "operation mode": _Text(
         "a module was switched between train() and eval(), or its dropout to and from 0{decides}: {new} came where "
@@ -77,6 +81,12 @@ _TEXTS = {
     "operation entry": _Text(
         "the first graph of a loop also holds what this line records before the loop, and the others do not",
         "Call {words.barrier} between this line and the loop: what it records is a small graph of its own then.",
+    ),
+    "operation carried": _Text(
+        "what this line computes after the barrier{at} is still pending when the next step is recorded, whose graph "
+        "holds it, {count} more than in a step before which nothing was computed so",
+        "Compute it before the barrier{at}, so that every graph holds it; or call {words.barrier} after it: what is "
+        "pending is a small graph of its own then, and the steps have one graph.",
     ),
     "operation pending": _Text(
         "what a loop records by this line is still pending when the next step is recorded, for no barrier ended it: "
@@ -224,7 +234,9 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
             "had been recorded"
         )
     argument, subject = change.name or expression(group.place.code, change), change.subject or "an argument"
-    is_new = special_number(change.new)
+    special = list(dict.fromkeys(one.new for one in changes if special_number(one.new)))
+    which = f"exactly {' and '.join(special)}" if special else change.old
+    verb = ("are constants" if special[1:] else "is a constant") if special else "had been a constant"
     over = re.fullmatch(r"for .+ in ([\w.]+):", group.place.code)  # what a loop runs over, but a call
     return {
         "old": change.old,
@@ -237,9 +249,10 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
         "operator": operator(change),
         "held": change.name or f"the {change.subject}",
         "bounds": _bounds(group),
-        "special": f"exactly {change.new} is" if is_new else f"{change.old} had been",
+        "special": f"{which} {verb} of the graph",
         "instead": INSTEAD.get(operator(change), OTHERWISE),
         "instead_of": f"the if of {quoted(condition)}" if condition.line else "if",
+        "in_place": f" instead of under the if of {quoted(condition)}" if condition.line else "",
         "condition": quoted(condition),
         "decides": decides,
         "whether": whether,

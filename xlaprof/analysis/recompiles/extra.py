@@ -29,7 +29,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.principles import DEAR, FELT, HABIT, KEPT, MOST
 from xlaprof.analysis.recompiles.design import CONDITIONS, by_design
-from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, is_chosen, of_batch, sizes, special_number
+from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, is_chosen, of_batch, sizes
 from xlaprof.analysis.recompiles.shapes import dims
 from xlaprof.analysis.recompiles.variants import causes, comes_back
 from xlaprof.analysis.recompiles.varying import made_by
@@ -141,6 +141,8 @@ def _leads(one: Group, other: Group) -> bool:
         computed = other.sort in ("shape", "argument") and not (of_batch(other.first) or other.first.role)
         passes = of_batch(one.first) and other.first.role == "loop"  # over the tensor
         return (computed or passes) and not other.first.name and len(taken := sizes(other)) > 1 and taken <= sizes(one)
+    if one.first.role == "shared" and other.sort == "scalar" and not other.first.role:
+        return (one.place.at, one.first.subject) == (other.place.at, other.first.subject)  # one tensor holds both
     if one.sort == "operation" and other.first.role == "shared" and ".step(" in other.place.acting.code:
         return _of_barriers(one, other)  # an optimizer's numbers: parameters without a gradient make fewer steps
     if one.first.subject == USED and other.sort in ("argument", "scalar"):  # another operation, with other arguments
@@ -201,8 +203,7 @@ def _cause(facts: Facts, change: Change) -> tuple[str, str]:
         rank = "rank" if len(dims(change.old) or ()) != len(dims(change.new) or ()) else ""
         return "shape", rank or ("" if change.made else change.subject)
     if change.what == "scalar":
-        special = next((text for text in (change.new, change.old) if special_number(text)), "")
-        return "scalar", f"{change.subject} {change.role} {special}"
+        return "scalar", f"{change.subject} {change.role}"
     if change.what == "operation":
         inner = facts.place(change.made)
         return "operation", f"{change.role} {inner.code or inner.line or change.subject}"
@@ -238,7 +239,16 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
         return None
     if change.what == "operation" and (before := entry(facts, record, change)):
         return msgspec.structs.replace(change, role="entry", stack=before, made=before, expected=0)
-    return change
+    return msgspec.structs.replace(change, role="carried") if _is_carried(facts, record, change) else change
+
+
+def _is_carried(facts: Facts, record: CompileRecord, change: Change) -> bool:
+    """Whether the graph begins with what each turn of the barrier's loop computes behind it, and the other does not."""
+    if change.what != "operation" or change.role or change.condition or change.position or change.removed:
+        return False
+    line, barrier = (place.acting for place in facts.names.bracket(change.made, record.stack))
+    same = (line.file, line.func, line.loop) == (barrier.file, barrier.func, barrier.loop)
+    return same and 0 < line.loop < barrier.line < line.line
 
 
 def _side_by_side(facts: Facts) -> frozenset[tuple[int, int]]:

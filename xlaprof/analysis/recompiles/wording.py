@@ -19,7 +19,7 @@ _MOVES = r"\.(to|cuda|xla|send)\(|\bsend_cpu_data_to_device\(|\bdevice\s*="
 
 
 #: arguments that stand right after the tensor
-_SECOND = ("k", "exponent", "other", "value")
+_SECOND = ("k", "exponent", "other", "value", "fill_value")
 #: operations of two operands; a number that is one of them is the second, where the order matters
 _OPERATORS = {
     "pow": (ast.Pow,), "div": (ast.Div,), "sub": (ast.Sub,), "remainder": (ast.Mod,), "floor_divide": (ast.FloorDiv,),
@@ -56,7 +56,7 @@ def expression(code: str, change: Change) -> str:
     name = operation.rstrip("_").partition(".")[0]
     if name == "select" and (index := position_of(code, change)) is not None:
         return index.start
-    if is_of_moved_number(change):
+    if is_of_moved_number(code, change):
         return _only(map(_text, _moved(code)))
     found: set[str] = set()
     for node in nodes(code, ast.AST):
@@ -72,11 +72,16 @@ def expression(code: str, change: Change) -> str:
         elif isinstance(node, ast.Slice) and name == "slice":
             bound = node.lower if argument == "start" else node.upper
             found.update([_text(bound)] if bound is not None else ())
-    return _only(text for text in found if not _is_number(text))
+    return _only(text for text in found if not is_number(text))
 
 
-def is_of_moved_number(change: Change) -> bool:
+def is_of_moved_number(code: str, change: Change) -> bool:
     """Whether it is a tensor of no dimensions that a line brings to the device, as ``t`` of ``t.to(device)``."""
+    return fills(change) and not any(called(call) == "full" for call in nodes(code, ast.Call))
+
+
+def fills(change: Change) -> bool:
+    """Whether it is the number that all elements of a new tensor have."""
     return change.subject == "fill_value of aten::full"
 
 
@@ -94,17 +99,17 @@ def position_of(code: str, change: Change) -> Slice | None:
     """Where a line reads or writes, if that changed: by its one slice, its one index that is no constant, or a roll."""
     if change.subject == "shifts of aten::roll":
         return _roll_of(code)
-    taken = [(node, axis, one) for node in nodes(code, ast.Subscript) for axis, one in enumerate(_indices(node))]
+    taken = [(node, axis, one) for node in nodes(code, ast.Subscript) for axis, one in _axes(node)]
     if change.subject == "start of aten::slice":
         found = [one for one in taken if _has_bounds(one[2])]
         # an index takes a dimension away
-        known = len(found) == 1 and all(isinstance(one, ast.Slice) for one in _indices(found[0][0]))
+        known = len(found) == 1 and all(isinstance(one, ast.Slice) for _, one in _axes(found[0][0]))
     else:
         found = [
             (node, axis, one)
             for node, axis, one in taken
             if isinstance(one, (ast.Name, ast.Attribute, ast.BinOp, ast.Call))
-            and all(isinstance(before, ast.Slice) for before in _indices(node)[:axis])
+            and all(isinstance(other, ast.Slice) for at, other in _axes(node) if at * axis >= 0 and at < axis)
         ]
         known = change.subject == "index of aten::select" and bool(_only(ast.unparse(one) for _, _, one in found))
     if not known:
@@ -116,6 +121,15 @@ def position_of(code: str, change: Change) -> Slice | None:
     if index.lower is None or index.upper is None or index.step is not None:
         return None
     return Slice(ast.unparse(node.value), axis, ast.unparse(index.lower), ast.unparse(index.upper), value)
+
+
+def writes(code: str) -> bool:
+    """Whether a line writes to a part of a tensor."""
+    return any(
+        isinstance(target, ast.Subscript)
+        for one in nodes(code, ast.stmt)
+        for target in (one.targets if isinstance(one, ast.Assign) else [getattr(one, "target", None)])
+    )
 
 
 def _roll_of(code: str) -> Slice | None:
@@ -136,8 +150,12 @@ def _roll_of(code: str) -> Slice | None:
     return Slice(tensor, axis, shift, "", "") if isinstance(axis, int) else None
 
 
-def _indices(node: ast.Subscript) -> list[ast.expr]:
-    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+def _axes(node: ast.Subscript) -> list[tuple[int, ast.expr]]:
+    """The indices of a subscript with their dimensions, which count from the end behind an ellipsis."""
+    indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    ellipsis = [at for at, one in enumerate(indices) if isinstance(one, ast.Constant) and one.value is ...]
+    ends = ellipsis[0] if ellipsis else len(indices)
+    return [(at if at < ends else at - len(indices), one) for at, one in enumerate(indices) if at != ends]
 
 
 def _has_bounds(index: ast.expr) -> bool:
@@ -150,7 +168,8 @@ def _only(texts: Iterable[str]) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether an expression is a number as it is written."""
     return text.lstrip("-").replace(".", "").isdecimal()
 
 

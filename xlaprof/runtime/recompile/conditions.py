@@ -9,7 +9,7 @@ import ast
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from xlaprof.recording.stacks import RawFrame, loop_line, split, whole
+from xlaprof.recording.stacks import RawFrame, is_library, loop_line, split, whole
 from xlaprof.runtime.trace.program_text import parsed
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ def condition(stack: Frames, other: Frames) -> Frames:
     return ()
 
 
-def condition_in_loop(stack: Frames, head: RawFrame, expressions: bool = False) -> Frames:
+def condition_in_loop(stack: Frames, head: RawFrame, *, expressions: bool = False) -> Frames:
     """The line that decides, in each iteration of the loop at ``head``, whether ``stack`` is reached; empty: always.
 
-    It is an ``if`` around it, or one before it that ends in ``continue`` or ``break``; with ``expressions`` also a
-    conditional expression on the line itself.
+    It is an ``if`` around it, or one before it that leaves the pass; with ``expressions`` also a conditional expression
+    on the line itself.
     """
     frame = next((f for f in whole(stack) if f.file == head.file and loop_line(f.file, f.line) == head.line), None)
     tree = parsed(head.file)
@@ -77,31 +77,26 @@ def condition_in_loop(stack: Frames, head: RawFrame, expressions: bool = False) 
         return ()
     loops = (node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.AsyncFor, ast.While)))
     loop = next((node for node in loops if node.lineno == head.line), None)
-    line = _last_condition(loop.body, frame.line) if loop is not None else 0
-    if expressions and any(arm.is_expression and arm.first <= frame.line <= arm.last for arm in _arms(tree)):
-        line = frame.line
+    arms = [arm for arm in _arms(tree) if arm.first <= frame.line <= arm.last]
+    if expressions and any(arm.is_expression for arm in arms):
+        return (RawFrame(frame.file, frame.line, frame.func),)
+    line = max((arm.condition for arm in arms if loop is not None and loop.lineno < arm.condition), default=0)
     return (RawFrame(frame.file, line, frame.func),) if line else ()
 
 
-def _last_condition(body: list[ast.stmt], line: int) -> int:
-    """Line of the last ``if`` on the way to ``line``, in these statements and inside them; 0: none."""
-    found = 0
-    for statement in body:
-        if isinstance(statement, ast.If) and (statement.end_lineno or 0) < line:
-            if isinstance(statement.body[-1], (ast.Continue, ast.Break)):
-                found = statement.lineno
-        elif statement.lineno <= line <= (statement.end_lineno or 0):
-            if isinstance(statement, ast.If):
-                within = statement.body if line < _start(statement.orelse) else statement.orelse
-                return _last_condition(within, line) or (statement.lineno if line > statement.lineno else found)
-            if isinstance(statement, (ast.With, ast.AsyncWith, ast.Try)):
-                return _last_condition(statement.body, line) or found
-            return found
-    return found
+def condition_below(stack: Frames, head: RawFrame, without: Iterable[Frames] = ()) -> Frames:
+    """The same in the program's functions that each iteration calls, the outermost first: one may return early.
 
-
-def _start(body: list[ast.stmt]) -> float:
-    return body[0].lineno if body else float("inf")
+    ``without``: lines that each iteration records.
+    """
+    frames = whole(stack)
+    at = next((i for i, f in enumerate(frames) if f.file == head.file and loop_line(f.file, f.line) == head.line), 0)
+    others = [*map(whole, without)]
+    for frame in reversed(frames[:at]):
+        line = 0 if is_library(frame.file, None) else _condition(frame, *others)
+        if line:
+            return (RawFrame(frame.file, line, frame.func),)
+    return ()
 
 
 def common_length(one: tuple[Any, ...], other: tuple[Any, ...]) -> int:
@@ -130,12 +125,16 @@ def _condition(frame: RawFrame, *others: Frames) -> int:
 
 
 class _Arm(NamedTuple):
-    """Lines of one branch of an ``if``; for a conditional expression, all of its lines."""
+    """Lines of one branch of an ``if``; for a conditional expression, all of its lines.
+
+    What follows an ``if`` that leaves the pass or the function is a branch of it, too. One that raises an error is a
+    check, which decides nothing.
+    """
 
     condition: int
     first: int
     last: int
-    is_expression: bool
+    is_expression: bool = False
 
 
 @lru_cache(maxsize=16)
@@ -143,12 +142,23 @@ def _arms(tree: ast.Module) -> tuple[_Arm, ...]:
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.IfExp):
-            found.append(_Arm(node.lineno, node.lineno, node.end_lineno or 0, True))
-        elif isinstance(node, ast.If):
-            for arm in (node.body, node.orelse):
-                if arm:
-                    found.append(_Arm(node.lineno, arm[0].lineno, arm[-1].end_lineno or arm[-1].lineno, False))
+            found.append(_Arm(node.lineno, node.lineno, node.end_lineno or 0, is_expression=True))
+        for _, body in ast.iter_fields(node):
+            if not isinstance(body, list) or not body or not isinstance(body[0], ast.stmt):
+                continue
+            if isinstance(node, ast.If):
+                found.append(_arm(node, body))
+            leaving = (at for at, one in enumerate(body[:-1]) if isinstance(one, ast.If) and _leaves(one))
+            found += [_arm(body[at], body[at + 1 :]) for at in leaving]
     return tuple(found)
+
+
+def _arm(condition: ast.stmt, body: list[ast.stmt]) -> _Arm:
+    return _Arm(condition.lineno, body[0].lineno, body[-1].end_lineno or body[-1].lineno)
+
+
+def _leaves(choice: ast.If) -> bool:
+    return isinstance(choice.body[-1], (ast.Continue, ast.Break, ast.Return))
 
 
 def names(frame: RawFrame) -> tuple[str, ...]:

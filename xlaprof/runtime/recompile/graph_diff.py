@@ -377,13 +377,16 @@ class _Recording:
         )
 
     def _ran_at(self, block: Unmatched) -> Frames:
-        """Another barrier whose graph has these operations. If they were removed: only the one that ran last."""
+        """Another barrier whose graph has these operations. If they were removed: only the one that ran last.
+
+        The same line, called from elsewhere, is the same barrier.
+        """
         others = _others(self.tape, self.new)
         if block.old:
             others = [max(others, key=lambda known: known.end.last_used)]
         nodes = block.old or block.new
         for other in others:
-            elsewhere = other.place and other.place != self.new.place and other.trigger != "read"
+            elsewhere = other.place and other.place[:1] != self.new.place[:1] and other.trigger != "read"
             if elsewhere and self._has(other.graph, nodes):
                 return other.place
         return ()

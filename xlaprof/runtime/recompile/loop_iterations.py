@@ -9,29 +9,35 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xlaprof.events import Loop
 from xlaprof.recording.stacks import RawFrame, loop_line, split, whole
+from xlaprof.runtime.trace.trie import Ref
 
 from .alignment import Unmatched, token
-from .conditions import condition_in_loop
+from .conditions import condition_below, condition_in_loop
 
 _REPEATED = 2  # passes: fewer are no loop's
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from xlaprof.runtime.tape.graph import Graph
     from xlaprof.runtime.trace.trie import Node
 
     from .places import Places
 
     Frames = tuple[RawFrame, ...]
+    Token = tuple[Any, ...]
 
 
 def iterations(old: Graph, new: Graph, barrier: Frames, places: Places) -> Loop | None:
     """The loop with more or fewer iterations in ``new`` than in ``old``; ``None`` where one graph took another path.
 
-    A loop around ``barrier`` does not count: each of its iterations ends a graph.
+    A loop around ``barrier`` does not count: each of its iterations ends a graph. One that trains other parameters in
+    each iteration goes over a model's layers, of which there are always as many: where a function of theirs may return
+    early, that is what decides.
     """
     before, now = (Counter(token(node) for node in graph.nodes if _is_forward(node)) for graph in (old, new))
     if before.keys() != now.keys():  # another path, not another number of iterations
@@ -45,8 +51,22 @@ def iterations(old: Graph, new: Graph, barrier: Frames, places: Places) -> Loop 
     head = _head(frames, barrier)
     if not head or _same_passes(old, new, head) >= max(before[key], now[key]):
         return None
-    choice = places(condition_in_loop(frames, whole(head)[0]))
-    return Loop(places(head), before[key], now[key], choice, agreeing, len(differing))
+    choice = condition_in_loop(frames, whole(head)[0])
+    more = new if now[key] > before[key] else old
+    if not choice and _train_their_own(more, differing.keys(), max(before[key], now[key])):
+        choice = condition_below(frames, whole(head)[0])
+    return Loop(places(head), before[key], now[key], places(choice), agreeing, len(differing))
+
+
+def _train_their_own(graph: Graph, tokens: Collection[Token], passes: int) -> bool:
+    """Whether a line gives its operation other parameters, which an optimizer updates, in each of so many passes."""
+    trained = {arg.slot for node in graph.nodes if node.role == "optimizer" for arg in node.args if type(arg) is Ref}
+    given: dict[Token, list[frozenset[int]]] = {}
+    for node in graph.nodes:
+        if token(node) in tokens and _is_forward(node):
+            slots = frozenset(arg.slot for arg in node.args if type(arg) is Ref)
+            given.setdefault(token(node), []).append(slots & trained)
+    return any(len(set(own)) == len(own) >= passes and all(own) for own in given.values())
 
 
 def choices(old: Graph, new: Graph, blocks: tuple[Unmatched, ...], barrier: Frames, places: Places) -> Loop | None:
@@ -58,7 +78,11 @@ def choices(old: Graph, new: Graph, blocks: tuple[Unmatched, ...], barrier: Fram
         return None
     # what all passes record may have no partner either, where it stands between other choices than before
     inside = [node for node in nodes if _is_inside(node, head)]
-    chosen = Counter(condition_in_loop(node.frames, whole(head)[0], expressions=True) for node in inside)
+    at = whole(head)[0]
+    chosen = Counter(condition_in_loop(node.frames, at, expressions=True) for node in inside)
+    if not any(chosen):
+        every = _same_lines(old, new, head, passes)
+        chosen = Counter(condition_below(node.frames, at, every) for node in inside)
     chosen.pop((), None)
     choice = next((line for line, _ in chosen.most_common(1)), ())
     return Loop(places(head), passes, passes, places(choice), len(inside), len(nodes)) if choice else None
@@ -72,11 +96,22 @@ def _is_inside(node: Node, head: Frames) -> bool:
 
 def _same_passes(old: Graph, new: Graph, head: Frames) -> int:
     """How often lines of the loop were recorded that both graphs recorded as often: its passes, if any are the same."""
+    return max(_recorded_alike(old, new, head).values(), default=0)
+
+
+def _same_lines(old: Graph, new: Graph, head: Frames, passes: int) -> set[Frames]:
+    """Lines that each pass of the loop records, in both graphs."""
+    alike = _recorded_alike(old, new, head)
+    return {node.frames for node in new.nodes if _is_forward(node) and alike.get(token(node)) == passes}
+
+
+def _recorded_alike(old: Graph, new: Graph, head: Frames) -> dict[Token, int]:
+    """Operations of the loop that both graphs recorded as often, and how often."""
     before, now = (
         Counter(token(node) for node in graph.nodes if _is_forward(node) and _is_inside(node, head))
         for graph in (old, new)
     )
-    return max((count for key, count in before.items() if now[key] == count), default=0)
+    return {key: count for key, count in before.items() if now[key] == count}
 
 
 def selected(old: Graph, new: Graph, node: Node, barrier: Frames, places: Places) -> Loop | None:
