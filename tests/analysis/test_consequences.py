@@ -176,3 +176,26 @@ def test_a_number_that_a_library_computes_once_is_its_own() -> None:
     assert len(numbers(library=False).findings("recompile")) == 1
     (finding,) = numbers(library=True, name="lr").findings("recompile")
     assert "lr" in finding.cause, "a setting of the program's, wherever it is used"
+
+
+def test_numbers_of_one_line_that_meet_each_other_and_one_are_one_finding() -> None:
+    """Weights of losses go from 0.9 to 0.6 to 1.0: equal to another, then special. One tensor serves all of them."""
+    story = Story()
+    line, barrier = story.line(81, "loss = sum(weights[t] * l for t, l in losses.items())"), story.line(90, "xr.sync()")
+    went = [
+        ("0.9", "0.9", ""),
+        ("0.9", "1.0", ""),
+        ("0.9", "0.6", "shared"),
+        ("0.6", "0.0", ""),
+        ("0.6", "0.3", "shared"),
+    ]
+    for n in range(20):
+        old, new, role = went[n % 5]
+        change = Change("scalar", old, new, "other of aten::mul", stack=line, role=role, against=1)
+        with story.step():
+            story.barrier(barrier, 8, f"weights {n % 5}", 500, change if 0 < n < 5 else None)
+            story.spend(8)
+    (finding,) = story.findings("recompile")
+    assert (finding.count, finding.place.line) == (4, 81)
+    assert "numbers that are equal are one input of the graph" in finding.cause
+    assert finding.advice.startswith("Pass the two numbers as 1-element tensors")

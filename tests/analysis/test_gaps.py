@@ -215,6 +215,21 @@ def test_who_has_the_lock_in_a_librarys_code_is_named_and_who_waits_for_it() -> 
     assert finding.place.code == "loss.backward()"
 
 
+def test_a_thread_that_python_did_not_start_records_for_the_call_that_waits_for_it() -> None:
+    """The backward pass runs in a thread of autograd's: nobody can move it into another process."""
+    for holder, count in (("Dummy-2", 0), ("reader", 1)):
+        story = Watched()
+        barrier, before, after = training(story)
+        for _ in range(12):
+            with story.step():
+                story.python(1.5, before, after)
+                story.seen(26, "gil", after, holder, 0)
+                story.barrier(barrier, device=5, dispatch=0, compile=0)
+        assert len(idle_gaps(story)) == count
+        (idle,) = (one for one in story.report().accounts if one.what == "idle")
+        assert (idle.reason == "the host records operations and hands them over") is not bool(count)
+
+
 def test_the_loaders_thread_seen_in_libraries_only_is_reported_where_its_batches_are_drawn() -> None:
     """It lets go of the lock in libraries, so that is where a look that waits for the lock mostly finds it."""
     story = Watched()

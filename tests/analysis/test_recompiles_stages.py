@@ -110,6 +110,35 @@ def test_work_that_comes_at_regular_intervals_of_a_long_run_is_meant() -> None:
         assert stages(few, "", penalty).findings("recompile"), why
 
 
+def carried(line: int, loops: tuple[int, ...] = (30,), condition: str = "") -> Story:
+    """In each pass of three, all steps but the first begin with what ``line`` computes; the barrier is line 40."""
+    story = Story()
+    barrier = story.line(40, "xr.sync()", loops=(30,))
+    norms = story.line(line, "norms = torch.stack([p.grad.norm() for p in parameters])", loops=loops)
+    decides = story.line(line - 1, condition) if condition else 0
+    change = Change(
+        "operation", "aten::mul", "aten::norm", "the next operation", norms, position=0, made=norms, added=9, against=1,
+        condition=decides,
+    )  # fmt: skip
+    for step in range(24):
+        with story.step():
+            more = step % 8 > 0
+            story.barrier(barrier, 8, f"graph {more}", 500, change if step == 1 else None)
+            story.spend(8)
+    return story
+
+
+def test_what_a_line_computes_behind_the_barrier_is_carried_into_the_next_steps_graph() -> None:
+    (finding,) = carried(44).findings("recompile")
+    assert (finding.place.line, finding.confidence) == (44, "high")
+    assert finding.cause.startswith("What this line computes after the barrier at line 40 is still pending")
+    assert "9 operations more" in finding.cause
+    assert "Compute it before the barrier at line 40" in finding.advice
+    for other in (carried(36), carried(44, loops=()), carried(44, condition="if log:")):
+        (finding,) = other.findings("recompile")
+        assert "still pending" not in finding.cause, "before the barrier, outside of its loop, or now and then"
+
+
 def test_work_that_changed_once_is_told_with_the_step_and_not_as_a_habit() -> None:
     (finding,) = stages("a" * 15 + "A" * 25, "").findings("recompile")
     assert "Another path is taken from step 15 on" in finding.cause

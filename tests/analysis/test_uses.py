@@ -46,6 +46,16 @@ def test_a_line_that_reads_a_number_is_called_what_it_is(
     assert advice in way.advice
 
 
+def test_a_value_that_the_loops_condition_looks_at_decides_whether_to_go_on() -> None:
+    line = "gap = (x - old).norm().item()"
+    for head in ("while gap > 1e-6 and turn < 60:", "while not (turn >= 60 or gap < tolerance):"):
+        way = advise_read(SCALAR, "", line, 1000, head=head)
+        assert way.purpose == "to decide whether to go on"
+        assert way.advice.endswith("test the condition only every 10 turns"), "a loop of 60 has no thousandth turn"
+    for head in ("while turn < 60:", "for gap in gaps:", ""):
+        assert read_of(line, scalar=True, head=head).use == Use.OTHER
+
+
 @pytest.mark.parametrize(
     ("use", "lines"),
     {

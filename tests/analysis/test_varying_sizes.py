@@ -108,6 +108,25 @@ def test_sizes_that_somebody_chose_are_told_where_they_take_seconds_and_a_large_
     assert sizes(frames * 90, compile=8000).findings("recompile") == [], "in this run they pay"
 
 
+def test_sizes_of_which_each_is_twice_the_one_before_are_buckets_whatever_they_cost() -> None:
+    """Sentences padded to 32, 64 or 128 tokens; the validation's batches meet each size once or twice."""
+    tokens = [64, 32, 128, 32, 128, 64] * 3
+    assert sizes(tokens, compile=8000).findings("recompile") == []
+    assert sizes([64, 32, 128], compile=8000).findings("recompile"), "none came back: it may be chance"
+
+    def with_validation(lengths: list[int]) -> list[int]:
+        story = sizes(tokens, compile=8000)
+        barrier, move = story.line(60, "xr.sync()"), story.line(55, "ids = ids.to(device)")
+        for before, n in zip([lengths[0], *lengths], lengths, strict=False):
+            change = Change("shape", f"s64[8,{before}]", f"s64[8,{n}]", "self", made=move, moved=True, against=11)
+            with story.step():
+                story.barrier(barrier, 8, f"validation {n}", 3000, change if n != before else None)
+        return [one.place.line for one in story.findings("recompile")]
+
+    assert with_validation([128, 32, 64]) == []
+    assert with_validation([128, 32, 57]) == [55], "nobody chose that one"
+
+
 def test_the_passes_of_a_loop_over_a_tensor_of_the_batch_are_its_size() -> None:
     """Frames of a clip, 3 to 7 of them; once only the loop over them is new, for its size was the first graph's."""
     story = Story()

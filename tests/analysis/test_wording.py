@@ -46,6 +46,7 @@ def test_a_tensor_has_the_name_of_what_is_moved_or_read_and_not_of_a_result(made
         ("return x[0] + y[:, best] / z[:, best]", "index of aten::select", "best"),
         ("return x[i] + x[j]", "index of aten::select", ""),
         ("noise = self.model(sample, t.to(self.device)).sample", "fill_value of aten::full", "t"),
+        ("level = torch.full((rows,), turn, device=device)", "fill_value of aten::full", "turn"),
     ],
 )
 def test_a_number_has_the_name_of_the_expression_on_its_line(code: str, subject: str, name: str) -> None:
@@ -59,6 +60,8 @@ def test_a_number_has_the_name_of_the_expression_on_its_line(code: str, subject:
         ("y = x[:, at : at + 4].sum()", ("x", 1, "at", "at + 4", "")),
         ("h = h[:, -window:]", None),  # of another length
         ("y = x[0, at : at + 4]", None),
+        ("clip[..., at : at + 4] = 0.0", ("clip", -1, "at", "at + 4", "0.0")),
+        ("y = x[:, ..., at : at + 4, :]", ("x", -2, "at", "at + 4", "")),
         ("y = x[at : at + 4] + x[to : to + 4]", None),
         ("y = x[at : at + 8 : 2]", None),
     ],

@@ -198,15 +198,16 @@ def _where(facts: Facts, stack: int, place: Place) -> str:
 
 
 def _scattered(facts: Facts) -> Iterator[Finding]:
-    """Several barriers in a step, of several lines or of one that is called again. The place is the one that cuts off
-    least."""
+    """Several barriers in a step, of several lines or of one that is called again. The place is the one that cuts most
+    often, or of those the one that cuts off least; not the last, which stays."""
     steps, sites = facts.step_count, in_each_step(facts)
     if steps < HABIT or len(sites) < HABIT:
         return
     lines = sorted({facts.place(stack).line for stack in sites})
     visits = sum(site.executed for site in sites.values())
     ops = sum(site.ops for site in sites.values())
-    smallest = min(sites, key=lambda stack: sites[stack].ops / sites[stack].executed)
+    goes_first = [stack for stack in sites if facts.place(stack).line < lines[-1]] or [*sites]
+    most = min(goes_first, key=lambda stack: (-sites[stack].executed, sites[stack].ops / sites[stack].executed))
     largest = max(sites.values(), key=lambda site: site.ops / site.executed)
     excess = [stack for stack, site in sites.items() if site is not largest]
     cost = sum(host_s(sites[stack]) for stack in excess)
@@ -216,7 +217,8 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
             return
         if facts.what_if.gain_s(replay.together(goes)) < WORTH_SAYING * cost:
             return  # the device had work meanwhile
-    if not barriers.without(facts.run, excess).pays(cost):
+    gone = facts.what_if.gain_s(replay.barriers(excess, 0.0))  # with the visits that take long: of some it is the load
+    if not barriers.without(facts.run, excess).pays(max(cost, gone)):
         return
     alone, apart = _apart(facts, {(stack, program) for stack in excess for program in facts.ran_at.get(stack, ())})
     count = visits - largest.executed
@@ -224,7 +226,7 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
     where = f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"
     yield facts.finding(
         "excess_barriers",
-        facts.place(smallest),
+        facts.place(most),
         count=count,
         counted=_ran(excess),
         cost_s=cost + alone,

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import innermost
 from xlaprof.analysis.evidence.reading import ELEMENTS, LATER, ONCE, SCALAR, advise_read
 from xlaprof.analysis.evidence.reads import Reads, habits, loop_within_step, takes_element
 from xlaprof.analysis.model import Finding, FromTo, Place
@@ -34,7 +33,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     often = _how_often(facts, reads)
     turns = loop_within_step(facts, reads.stacks[0])
     turns = turns if turns.acting.code.startswith("while ") else NOWHERE
-    head = innermost(facts.names, reads.stacks[0]).acting.code
+    head = facts.names.loop(reads.stacks[0]).acting.code
     way = advise_read(reads.op, reads.via, place.acting.code, often, facts.words, turns, head)
     read, barrier = facts.names.bracket(reads.stacks[0], reads.barrier) if reads.barrier else (NOWHERE, NOWHERE)
     follows = _follows(read, barrier)

@@ -26,15 +26,18 @@ class _Argument(NamedTuple):
 
 
 _HELD = "are constants of the graph, and the elements of a tensor from the host are not"
+_LARGEST = (
+    "Take the largest size each time{most}, and mask what lies beyond the one that is meant (torch.where on positions "
+    "and a tensor of one element that holds it)"
+)
 _RANK = _Argument(
     r"k of aten::(topk|kthvalue)",
-    "Sort all of it, whose size stays, and read the k-th value with index_select at a position that a tensor of one "
-    "element holds, as for a threshold; or mask what lies beyond (torch.where on positions and that tensor).",
+    _LARGEST + "; or, where only the k-th value counts, as for a threshold, sort all of it and read that value with "
+    "index_select at a position that such a tensor holds.",
 )
 _LENGTH = _Argument(
     r"(end|k|size|steps?|repeats|pad|output_size|kernel_size|split_sizes?|num_classes|length) of ",
-    "Take the largest size each time{most}, and mask what lies beyond the one that is meant (torch.where on positions "
-    "and a tensor of one element that holds it): it is the size of a result, which a graph has one of.",
+    _LARGEST + ": it is the size of a result, which a graph has one of.",
 )
 #: the first that fits counts
 _ARGUMENTS = (
@@ -99,7 +102,7 @@ _CROP = (
 
 def is_length(subject: str) -> bool:
     """Whether an argument, as "k of aten::topk", is the size of a result."""
-    return next(one for one in _ARGUMENTS if re.match(one.subject, subject)) is _LENGTH
+    return next(one for one in _ARGUMENTS if re.match(one.subject, subject)) in (_RANK, _LENGTH)
 
 
 def advise(facts: Facts, group: Group) -> tuple[str, str]:

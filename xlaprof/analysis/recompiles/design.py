@@ -1,13 +1,14 @@
 """Graphs that are compiled again by design: buckets, stages of a training, modules that take turns, micro-batches.
 
 They take turns for ever, or each runs for long. Sizes are design where somebody chose them, as long as they pay: what
-takes seconds, and a large share of the run, is told. Sizes that nobody chose, as of the edges of a batch of graphs, may
+takes seconds, and a large share of the run, is told, unless each is twice the one before, as buckets are. Sizes that nobody chose, as of the edges of a batch of graphs, may
 come back as often, for a data set has only so many: they are normal only in a small share of the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from math import gcd
 
 from xlaprof.analysis.evidence.facts import Facts
@@ -38,8 +39,16 @@ def by_design(facts: Facts, group: Group) -> bool:
         return False
     if _is_last_batch(turns):
         return False
+    if _are_buckets(turns):
+        return True
     dear = max(LARGE * facts.wall_s, _LONG_S) if are_chosen(turns) else DEAR * facts.wall_s
     return bool(group.first.name) or group.cost_s < dear  # modules have names
+
+
+def _are_buckets(turns: Iterable[str]) -> bool:
+    """Whether each size is twice the one before: what is padded so has as few graphs as its author wanted."""
+    sizes = sorted(int(one) for one in turns if one.isdecimal())
+    return len(sizes) >= HABIT and all(2 * one == other for one, other in pairwise(sizes))
 
 
 def are_chosen(shapes: Iterable[str]) -> bool:

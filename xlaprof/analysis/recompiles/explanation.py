@@ -42,7 +42,7 @@ _TEXTS = {
     "shape": _Text("{shape}", "Give this input the same shape in every step."),
     "dtype": _Text("{shape}", "Convert the input to one dtype before the step ({dtype} came first)."),
     "size": _Text("the size of the {subject}, which values decide, changed {went}", "{instead}."),
-    "scalar": _Text("{argument} went {went}, and 0, 1 and -1 are special: {special}", ""),
+    "scalar": _Text("{argument} went {went}, and 0, 1 and -1 are special: exactly {special} of the graph", ""),
     "scalar shared": _Text(
         "{argument} went {went}: numbers that are equal are one input of the graph, and here two that had been equal "
         "were not, or the other way round",
@@ -234,9 +234,7 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
             "had been recorded"
         )
     argument, subject = change.name or expression(group.place.code, change), change.subject or "an argument"
-    special = list(dict.fromkeys(one.new for one in changes if special_number(one.new)))
-    which = f"exactly {' and '.join(special)}" if special else change.old
-    verb = ("are constants" if special[1:] else "is a constant") if special else "had been a constant"
+    special = dict.fromkeys(text for one in changes for text in (one.old, one.new) if special_number(text))
     over = re.fullmatch(r"for .+ in ([\w.]+):", group.place.code)  # what a loop runs over, but a call
     return {
         "old": change.old,
@@ -249,7 +247,7 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
         "operator": operator(change),
         "held": change.name or f"the {change.subject}",
         "bounds": _bounds(group),
-        "special": f"{which} {verb} of the graph",
+        "special": f"{' and '.join(special)} {'are constants' if len(special) > 1 else 'is a constant'}",
         "instead": INSTEAD.get(operator(change), OTHERWISE),
         "instead_of": f"the if of {quoted(condition)}" if condition.line else "if",
         "in_place": f" instead of under the if of {quoted(condition)}" if condition.line else "",

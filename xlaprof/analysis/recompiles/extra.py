@@ -90,8 +90,9 @@ def groups(facts: Facts) -> list[Group]:
     all_groups = [g for g in all_groups if g.cost_s >= dear.get(g.first.role, 0.0) * facts.wall_s]
     all_groups = [g for g in map(_needed, all_groups) if any(extra.share for extra in g.extras)]
     leading = _join(all_groups, _consequences, later=True)
+    meant = [g for g in leading if by_design(facts, g)]
     # one graph for a copy between tensors, which are the same until one of them is written
-    told = [g for g in leading if (g.sort != "aliasing" or len(g.extras) > 1) and not by_design(facts, g)]
+    told = [g for g in leading if (g.sort != "aliasing" or len(g.extras) > 1) and not _is_meant(g, meant)]
     return _join(told, partial(_of_one_batch, facts))
 
 
@@ -129,6 +130,13 @@ def _of_one_batch(facts: Facts, one: Group, other: Group) -> Iterable[Extra] | N
     common, maker = len(sizes(one) & sizes(other)), made_by(facts, other.first)
     alike = common > 2 and 2 * common > min(len(sizes(one)), len(sizes(other)))
     return other.extras if alike or (maker.line and made_by(facts, one.first) == maker) else None
+
+
+def _is_meant(group: Group, meant: Iterable[Group]) -> bool:
+    """Whether it is one of those, or another loop over batches of their sizes, as an evaluation's."""
+    return any(
+        one is group or (of_batch(one.first) and of_batch(group.first) and sizes(group) <= sizes(one)) for one in meant
+    )
 
 
 def _consequences(one: Group, other: Group) -> Iterable[Extra] | None:
