@@ -182,13 +182,8 @@ def test_numbers_of_one_line_that_meet_each_other_and_one_are_one_finding() -> N
     """Weights of losses go from 0.9 to 0.6 to 1.0: equal to another, then special. One tensor serves all of them."""
     story = Story()
     line, barrier = story.line(81, "loss = sum(weights[t] * l for t, l in losses.items())"), story.line(90, "xr.sync()")
-    went = [
-        ("0.9", "0.9", ""),
-        ("0.9", "1.0", ""),
-        ("0.9", "0.6", "shared"),
-        ("0.6", "0.0", ""),
-        ("0.6", "0.3", "shared"),
-    ]
+    alone, shared = [("0.9", "0.9"), ("0.9", "1.0"), ("0.6", "0.0")], [("0.9", "0.6"), ("0.6", "0.3")]
+    went = [*((*one, "") for one in alone), *((*one, "shared") for one in shared)]
     for n in range(20):
         old, new, role = went[n % 5]
         change = Change("scalar", old, new, "other of aten::mul", stack=line, role=role, against=1)

@@ -126,6 +126,6 @@ def test_numbers_that_are_special_in_the_same_graph_are_told_together(tmp_path: 
             del y
 
     record(tmp_path / "run.log", story)
-    (finding,) = (one for one in analysed(tmp_path / "run.log").findings if "from 1.0 to 0.0" in one.cause)
+    (finding,) = (one for one in analysed(tmp_path / "run.log").findings if "exactly 1.0 and 0.0 are" in one.cause)
     assert "That alone is not enough: the same graphs have other such numbers" in finding.advice
     assert "y = y + torch.tensor(1 - left / 10)" in finding.advice

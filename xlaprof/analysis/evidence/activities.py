@@ -170,8 +170,9 @@ def recording(run: Fold) -> frozenset[Place]:
 
 def is_recorded_for(run: Fold, cause: Cause, recorded: frozenset[Place]) -> bool:
     """Whether a line that records waits for a thread that records for it, as the backward pass has one."""
-    foreign = isinstance(cause, Seen) and run.holders.get(cause.at, "").startswith(_FOREIGN)
-    return foreign and cause.cause in (host.GIL, host.WAIT) and run.names.place(cause.stack) in recorded
+    if not isinstance(cause, Seen) or cause.cause not in (host.GIL, host.WAIT):
+        return False
+    return run.holders.get(cause.at, "").startswith(_FOREIGN) and run.names.place(cause.stack) in recorded
 
 
 def _outset(names: Names, stack: int, spine: frozenset[_Function]) -> Place:

@@ -1,8 +1,9 @@
 """Graphs that are compiled again by design: buckets, stages of a training, modules that take turns, micro-batches.
 
 They take turns for ever, or each runs for long. Sizes are design where somebody chose them, as long as they pay: what
-takes seconds, and a large share of the run, is told, unless each is twice the one before, as buckets are. Sizes that nobody chose, as of the edges of a batch of graphs, may
-come back as often, for a data set has only so many: they are normal only in a small share of the run.
+takes seconds, and a large share of the run, is told, unless each is twice the one before, as buckets are. Sizes that
+nobody chose, as of the edges of a batch of graphs, may come back as often, for a data set has only so many: they are
+normal only in a small share of the run.
 """
 
 from __future__ import annotations

@@ -92,16 +92,10 @@ def special_number(text: str) -> bool:
 
 
 def special_too(group: Group) -> list[Change]:
-    """The numbers at other lines that became special, or were, in each of these graphs."""
-    sides = [
-        {part.key: part.change for part in extra.record.parts if part.change.what == "scalar" and not part.change.role}
-        for extra in group.extras
-    ]
-    return [
-        change
-        for key, change in sides[0].items()
-        if change.stack != group.first.stack and special_number(change.new) and all(key in side for side in sides)
-    ]
+    """The numbers at other lines that became special in one of these graphs."""
+    changes = (part.change for extra in group.extras for part in extra.record.parts)
+    special = (one for one in changes if one.what == "scalar" and not one.role and special_number(one.new))
+    return list({one.stack: one for one in special if one.stack != group.first.stack}.values())
 
 
 def same_number(facts: Facts, group: Group) -> list[Change]:
