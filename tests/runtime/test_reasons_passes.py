@@ -116,26 +116,3 @@ def test_a_number_that_several_passes_share_is_no_choice_of_passes(recorded: Cal
     change = run.changes[-1]
     assert (change.what, change.old, change.new, change.role) == ("argument", "20", "30", "")
     assert run.code(change.stack) == "kept.append(weight.topk(most).values.sum())"
-
-
-def test_a_barrier_of_the_same_line_that_another_loop_reaches_is_no_other_barrier(recorded: Callable) -> None:
-    """A rollout with a barrier in each of its steps, as the training and the evaluation call it."""
-    weight = torch.ones(29, 29).to("xla")
-
-    def rollout(x: torch.Tensor) -> list[torch.Tensor]:
-        z, states = x.tanh().cosh().sinh(), []
-        for _ in range(3):
-            z = z @ weight
-            states.append(z.exp())
-            xr.sync()
-        return states
-
-    def story() -> None:
-        for _ in range(3):
-            torch.stack(rollout(batch(4, 29).to("xla"))).sum()
-            xr.sync()
-        for _ in range(2):
-            torch.stack(rollout(batch(4, 29).to("xla")))
-            xr.sync()
-
-    assert {change.role for change in recorded(story).changes} <= {""}
