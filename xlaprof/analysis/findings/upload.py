@@ -75,7 +75,8 @@ def _is_felt(facts: Facts, line: _Line) -> bool:
     tally, cost_s = line.tally, line.cost_s
     usual = facts.steps[0].median_s if facts.steps and tally.rhythm.steps >= MOST * facts.step_count else 0.0
     of_a_step = usual > 0 and cost_s >= NOTICED * usual * _in_steps(facts, tally)
-    return cost_s >= TRIFLE * (facts.idle.window_s or facts.wall_s) and (of_a_step or cost_s >= NOTICED * facts.working_s)
+    whole = facts.idle.window_s or facts.wall_s
+    return cost_s >= TRIFLE * whole and (of_a_step or cost_s >= NOTICED * facts.working_s)
 
 
 def _idle_s(facts: Facts, line: _Line) -> float:
