@@ -8,7 +8,7 @@ further in, where most of the time was spent.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import count
 
 from xlaprof.analysis.fold.fold import Fold
@@ -129,11 +129,18 @@ def activities(run: Fold) -> Iterator[Activity]:
         if seen_in.get(hole) in of_cause:
             of_cause[seen_in[hole]].add(hole, tally)
     _join(names, [one for one in between if seen_in.get(one[0]) not in of_cause], by_line)
-    if host.DATA in waits and _READING in by_line:  # the thread that makes the next batch holds the lock meanwhile
-        for cause, tally in by_line.pop(_READING).causes.items():
-            waits[host.DATA].add(cause, tally)
+    if host.DATA in waits:  # samples saw the same wait, or that the thread that makes the next batch has the lock
+        drawn = {names.place(stack).at for stack, kind in run.pauses if kind == host.DATA}
+        for key in [key for key, one in by_line.items() if key == _READING or _draws(one, drawn)]:
+            for cause, tally in by_line.pop(key).causes.items():
+                waits[host.DATA].add(cause, tally)
     yield from waits.values()
     yield from by_line.values()
+
+
+def _draws(activity: Activity, lines: Collection[tuple[str, int]]) -> bool:
+    """Whether it is a wait for data at one of these lines, which draw it."""
+    return activity.kind == host.DATA and activity.line.at in lines
 
 
 def heaviest(names: Names, activity: Activity, share: float = MOST) -> Place:
