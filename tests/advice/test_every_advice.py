@@ -57,6 +57,7 @@ NOT_TAKEN = {
     "Make the layer with add_self_loops=False": "torch_geometric is no dependency of the tests",
     "Pass the number that is counted here": "torch_geometric is no dependency of the tests",
     "Read with index_select at": "the beginning of a sentence that is taken",
+    "Pass persistent_workers=True": "processes take a second to start: tests/sources/test_data_loader.py sees them",
     "Write with index_fill_ at": "the beginning of a sentence that is taken",
     "Call {words.shard} on the tensor once": "four devices: tests/runtime/spmd/test_on_annotations.py",
     "Give {name} one sharding before the first call": "several devices",

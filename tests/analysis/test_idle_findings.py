@@ -152,3 +152,25 @@ def test_compiled_code_without_a_device_waits_for_what_draws_its_batches() -> No
 def test_the_start_of_workers_and_short_waits_are_no_finding() -> None:
     assert _drawn(2000, 0.1).findings() == []
     assert _drawn(2, 2).findings() == []
+
+
+def test_workers_that_are_started_for_each_of_many_passes_are_advised_to_stay() -> None:
+    """Twelve passes of six batches: each waits 90 ms for its first one, and 5 ms for the others."""
+    for workers, words in ((2, "its workers (2) are started anew in each of 12 passes"), (0, "or load ahead")):
+        story = Story()
+        draws, barrier = story.line(8, "for x, y in loader:"), story.line(12, "xr.sync()")
+        collate = story.line(30, "return torch.stack(rows)", func="collate")
+        story.emit(Batches(story.now, draws, collate))
+        for step in range(72):
+            with story.step():
+                begins, since = step % 6 == 0, story.now
+                story.data(90 if begins else 5, draws)
+                if begins and workers:
+                    story.emit(Batches(since, draws, collate, workers=workers, dur=story.now - since))
+                story.trace(1)
+                story.barrier(barrier, 2)
+                story.wait()
+        story.finish()
+        (finding,) = story.findings("idle_gap")
+        assert words in finding.advice
+        assert finding.place.line == (8 if workers else 30)

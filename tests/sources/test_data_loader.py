@@ -53,6 +53,22 @@ def test_an_error_of_the_dataset_reaches_the_program(tmp_path: Path) -> None:
     assert _BaseDataLoaderIter.__next__.__module__ == "torch.utils.data.dataloader"
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")
+@pytest.mark.parametrize("stay", [False, True])
+def test_workers_that_are_started_anew_for_each_pass_are_recorded(tmp_path: Path, stay: bool) -> None:
+    log = tmp_path / "run.log"
+    with xlaprof.record(log):
+        loader = DataLoader(range(4), batch_size=2, num_workers=1, persistent_workers=stay)
+        for _ in range(3):
+            for _ in loader:
+                pass
+    events = [*read(log)]
+    starts = [one for one in events if isinstance(one, Batches) and one.workers]
+    assert len(starts) == (0 if stay else 3)
+    first = {one.t: one.dur for one in events if isinstance(one, DataWait)}
+    assert all((one.workers, first[one.t]) == (1, one.dur) for one in starts)
+
+
 def to_the_longest(rows: list[Any]) -> Any:
     rows = [row.flatten() for row in rows]
     longest = max(map(len, rows))

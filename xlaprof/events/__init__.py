@@ -344,12 +344,14 @@ class DataWait(Event, frozen=True, tag="data"):
 
 
 class Batches(Event, frozen=True, tag="batches"):
-    """What makes the batches that a line draws: once for each such pair."""
+    """What makes the batches that a line draws: once for each such pair, and each time that workers are started."""
 
     t: int
     stack: int = 0  # Stack id: the line that draws
     made: int = 0  # Stack id: the user's collate function, at the line that finds a size; else the dataset
     collated: bool = True  # by a collate function of the user's; False: the dataset makes the rows alone
+    workers: Count = 0  # processes that were started for this pass over the data, which end with it
+    dur: Ns = 0  # the wait for their first batch
 
 
 class Hole(Event, frozen=True, tag="hole"):

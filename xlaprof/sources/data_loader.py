@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dis
 import os
+import weakref
 from functools import cache, partial
 from time import perf_counter_ns
 from types import CodeType, FunctionType, MethodType
@@ -45,6 +46,7 @@ class _Attached:
         self._draw = draw = Batches.__next__
         seen: dict[int, tuple[int, int]] = {}  # stack -> ids of what makes the batches there: looked at once
         known: set[tuple[int, int]] = set()
+        begun: weakref.WeakSet[Any] = weakref.WeakSet()  # passes with workers of their own
 
         def __next__(batches: Any) -> Any:
             start = perf_counter_ns()
@@ -56,13 +58,17 @@ class _Attached:
                     stack = rec.stack(user_frames())
                     rec.emit(events.DataWait(start, took, stack, rec.thread()))
                     makers = id(getattr(batches, "_collate_fn", None)), id(getattr(batches, "_dataset", None))
-                    if seen.get(stack) != makers:
+                    workers = 0 if batches in begun else workers_of(batches)
+                    if workers:
+                        begun.add(batches)
+                    if seen.get(stack) != makers or workers:
                         seen[stack] = makers
                         code, collated = maker(batches)
                         made = rec.stack(_place(code, sizes=collated)) if code is not None else 0
-                        if made and (stack, made) not in known:
+                        if workers or (made and (stack, made) not in known):
                             known.add((stack, made))
-                            rec.emit(events.Batches(start, stack, made, collated))
+                            wait = took if workers else 0
+                            rec.emit(events.Batches(start, stack, made, collated, workers, wait))
 
         self._timed = Batches.__next__ = __next__  # type: ignore[assignment, method-assign]
 
@@ -72,6 +78,11 @@ class _Attached:
     def detach(self) -> None:
         if self._batches.__next__ is self._timed:
             self._batches.__next__ = self._draw
+
+
+def workers_of(batches: Any) -> int:
+    """How many processes a DataLoader's iterator has started that end with its pass; 0: they stay, or none."""
+    return 0 if getattr(batches, "_persistent_workers", False) else getattr(batches, "_num_workers", 0)
 
 
 def maker(batches: Any) -> tuple[CodeType | None, bool]:

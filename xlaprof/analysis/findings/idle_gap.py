@@ -224,6 +224,22 @@ def _load_ahead(facts: Facts) -> str:
     )
 
 
+def _workers_started(facts: Facts) -> tuple[str, Place] | None:
+    """The advice, and the line that draws, where starting workers for each pass is a good part of the wait for data."""
+    starts = [one for one in facts.run.batches if one.workers]
+    stacks, waited = {one.stack for one in starts}, sum(one.dur for one in starts)
+    whole = sum(one.total for (stack, cause), one in facts.run.pauses.items() if cause == host.DATA and stack in stacks)
+    if len(starts) < HABIT or waited < PART * whole:
+        return None
+    longest = max(starts, key=attrgetter("dur"))
+    advice = (
+        f"Pass persistent_workers=True to the DataLoader: its workers ({longest.workers}) are started anew in each of "
+        f"{len(starts)} passes, and the first batch of each waits for that, {duration(waited / 1e9)} in all. For "
+        "batches that are made quickly, num_workers=0 may take less."
+    )
+    return advice, facts.place(longest.stack)
+
+
 def _maker(facts: Facts) -> Place:
     """The dataset, or collate function, that makes the batches; NOWHERE: there are several, or it is not known."""
     made = {facts.place(one.made) for one in facts.run.batches if one.made}
@@ -272,6 +288,8 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
                 "Let the loader go on from pass to pass (one iterator over all epochs, workers that stay), so that it "
                 "loads while the last batches train."
             )
+        elif started := _workers_started(facts):
+            advice, place = started
         elif loader:
             advice = _load_ahead(facts)
             place = _drawing(facts, _maker(facts)) if _maker(facts).line else place
