@@ -27,6 +27,7 @@ def _ones(device: str, *shape: int) -> torch.Tensor:
 CALLS: dict[str, Call] = {
     "cumsum_ of bool": lambda d: _matrix(d, torch.bool).cumsum_(0),
     "lerp_ of int": lambda d: _matrix(d, torch.int32).lerp_(_matrix(d, torch.int32), 0.5),
+    "the median of no numbers": lambda d: torch.empty(3, 0, device=d).median(-1, keepdim=True),
     "searchsorted among bools": lambda d: torch.searchsorted(_at(d, 0, 1).bool(), _at(d, 0, 1).bool()),
     "bucketize between complex numbers": lambda d: torch.bucketize(_ones(d, 2), _ones(d, 2).to(torch.complex64)),
     "topk of bool": lambda d: _matrix(d, torch.bool).topk(1),

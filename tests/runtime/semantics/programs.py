@@ -278,6 +278,8 @@ def disagreement(lines: list[Line]) -> str:
         if here.is_left_out(line):
             continue
         expected = here.do(line)
+        if isinstance(expected, Refused) and expected == "UncapturedHigherOrderOpError":
+            continue  # what Dynamo cannot capture on the CPU it may where nothing is in memory
         told = there.do(line)
         if told != expected or type(told) is not type(expected):
             return f"{line.text}: {told!r}, not {expected!r}"

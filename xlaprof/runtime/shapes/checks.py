@@ -180,6 +180,7 @@ _table(
             mask.dtype is not torch.bool
         ),
         "bucketize.Tensor bucketize.Scalar": lambda x, boundaries, **_: boundaries.ndim != 1 or _unsearched(boundaries),
+        "median.dim nanmedian.dim": lambda x, dim, *_: x.ndim > 0 and not x.shape[dim],
         "searchsorted.Tensor searchsorted.Scalar": lambda sequence, *_, **__: _unsearched(sequence),
         "index_reduce index_reduce_": _each(_mixed_dtypes, _of_nothing, lambda x, dim, index, *_: index.ndim > 1),
         "native_layer_norm native_group_norm histogram.bins_tensor _histogramdd_from_bin_tensors": _several_dtypes,
