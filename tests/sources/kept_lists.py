@@ -46,8 +46,8 @@ class Recent(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         if self.rolled:
-            self.latest = torch.cat([self.latest[1:], x.sum()[None]])
-            self.count = (self.count + 1).clamp(max=4)
+            self.latest.copy_(torch.cat([self.latest[1:], x.sum()[None]]))
+            self.count.add_(1).clamp_(max=4)
             return x / (self.latest.sum() / self.count)
         self.history.append(x.sum())
         self.history = self.history[-4:]
@@ -62,6 +62,26 @@ def recent(*, rolled: bool) -> Callable[[], Any]:
             fast(torch.ones(3))
 
     return program
+
+
+def voiced(x: Any, voices: Any, there: Any = None) -> Any:
+    """Adds the voices that there are: those of a dict, or those that a mask says."""
+    for n, name in enumerate(("bass", "alto", "tenor")):
+        if there is not None:
+            x = x + torch.where(there[n], voices[name], 0.5)
+        elif name in voices:
+            x = x + voices[name]
+        else:
+            x = x + 0.5
+    return x
+
+
+def sung(*of: str, masked: bool) -> Any:
+    """Arguments of that."""
+    if masked:
+        there = [name in of for name in ("bass", "alto", "tenor")]
+        return torch.ones(3), {name: torch.ones(3) for name in ("bass", "alto", "tenor")}, torch.tensor(there)
+    return torch.ones(3), {name: torch.ones(3) for name in of}
 
 
 def weighted(x: Any, weights: Any) -> Any:

@@ -16,7 +16,7 @@ import torch
 import torch._dynamo
 from torch._dynamo.decorators import mark_unbacked
 
-from tests.sources.kept_lists import kept, recent, weighted
+from tests.sources.kept_lists import kept, recent, sung, voiced, weighted
 from tests.sources.made_anew import Distances, Gated, gate, gates
 from tests.sources.needed_numbers import cutting
 from tests.sources.observed import Observed, observing
@@ -423,6 +423,12 @@ RECOMPILATIONS = [
     ),
     Case("list that grows", kept(inside=True), " grow outside the compiled function", kept(inside=False)),
     Case("list that grows and is read", recent(rolled=False), "let a tensor of fixed size", recent(rolled=True)),
+    Case(
+        "keys of an argument",
+        calls(voiced, *(sung(*names, masked=False) for names in (("bass",), ("bass", "alto"), ("alto", "tenor")))),
+        "with the same keys in each call",
+        calls(voiced, *(sung(*names, masked=True) for names in (("bass",), ("bass", "alto"), ("alto", "tenor")))),
+    ),
     Case(
         "elements of a list",
         calls(weighted, *((T(3), [0.1 * n, 0.5, 0.2 * n]) for n in range(1, 5))),

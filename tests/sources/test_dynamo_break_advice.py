@@ -48,6 +48,29 @@ def cut(*lines: Callable[[Any], Any], **config: Any) -> Callable[[], Any]:
     return program
 
 
+def converges(how: str) -> Callable[[], Any]:
+    """A program that halves until little is left: asked in the function, so often, or with one turn compiled."""
+
+    def halved(x: Any) -> Any:
+        return x * 0.5 + 0.1
+
+    def solved(x: Any) -> Any:
+        for _ in range(6):
+            x = halved(x)
+            if how == "asks" and (x - 0.2).abs().max() < 0.3:
+                break
+        return x
+
+    def program() -> None:
+        fast = torch.compile(halved if how == "turn" else solved, backend="eager")
+        for _ in range(2):
+            x = torch.ones(4)
+            for _ in range(3 if how == "turn" else 1):
+                x = fast(x)
+
+    return program
+
+
 def padded(how: str) -> Callable[[], Any]:
     """A program that sums rows up to their lengths: to the longest, read or passed, or to the whole width."""
 
@@ -151,6 +174,8 @@ BREAKS = [
         "capture_scalar_outputs = True",
         cut(lambda y: y.sum().item(), capture_scalar_outputs=True),
     ),
+    Case("convergence", converges("asks"), "Run the loop a fixed number of times", converges("fixed")),
+    Case("one turn", converges("asks"), "compile only what one turn of it does", converges("turn")),
     Case("length", padded("read"), "Take the largest size in each call", padded("whole")),
     Case("length that is passed", padded("read"), "pass it as an int", padded("passed")),
     Case("float()", cut(lambda y: float(y.sum())), "Keep the value a tensor", cut(lambda y: y.sum())),

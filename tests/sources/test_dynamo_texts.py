@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import linecache
+import re
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,15 @@ def test_reasons_are_plain_and_hints_are_of_use() -> None:
         PRINT.replace("gb0059", "gb9999").replace("Please report an issue to PyTorch", "Use torch.sin")
     )
     assert hints.hint(useful) == "Use torch.sin."
+
+
+def test_a_schedulers_wrapper_of_a_step_is_by_design() -> None:
+    marked = PRINT.replace("gb0059", "gb0007")
+    wrapped = parse_break(
+        re.sub("Explanation: .*", "Explanation: `Adam.step` in file `/v/torch/optim/lr_scheduler.py`", marked)
+    )
+    own = parse_break(re.sub("Explanation: .*", "Explanation: `step` in file `/home/me/steps.py`", marked))
+    assert (hints.by_design(wrapped), hints.by_design(own)) == (True, False)
 
 
 def test_breaks_nobody_would_mend_are_by_design() -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from xlaprof.analysis.principles import HABIT
+from xlaprof.analysis.principles import HABIT, NAMED
 from xlaprof.events import Guard
 
 _SHAPE = r"\[([\d, ?]*)\]"
@@ -170,7 +170,7 @@ def _advise_value(guard: Guard, case: Case) -> str:
             f"Give the objects of the class one {name.rpartition('.')[2]}, or few; or let the limit hold a version for "
             "each of them, which then serves it for good."
         )
-    numbers = _list_of(guard)
+    numbers = _container(guard)
     buffer = " (a buffer, if it is a module's)" if "." in (numbers or name) else ""
     if numbers and not case.need:
         where = buffer or f", torch.tensor({numbers}),"
@@ -204,22 +204,28 @@ def _advise_value(guard: Guard, case: Case) -> str:
 
 
 def named(guard: Guard) -> str:
-    """What a guard is on: of a list's elements the list; of one of no known kind, as a bound, the first name in its
-    text."""
+    """What a guard is on: of a list's elements, or a dict's keys, the list or the dict; of one of no known kind, as a
+    bound, the first name in its text."""
     found = re.search(r"[^\W\d][\w.]*", guard.text) if not guard.subject else None
-    return found[0] if found else _list_of(guard) or guard.subject
+    return found[0] if found else _container(guard) or guard.subject
 
 
-def _list_of(guard: Guard) -> str:
-    """``prices`` of a guard on the value ``prices[2]``; "": it is on no element of a list."""
+def _container(guard: Guard) -> str:
+    """``prices`` of a guard on the value ``prices[2]``, or on the keys of that; "": it is on no part of anything."""
+    if guard.kind == "keys":
+        return filled(guard)
     found = re.fullmatch(r"([^ ]+?)(\[(-?\d+|\.\.\.)\])+", guard.subject) if guard.kind == "value" else None
     return found[1] if found else ""
 
 
 def told(guard: Guard, others: Iterable[Guard]) -> Guard:
-    """The guard to speak of, where ``others`` failed too: for several elements of one list it is ``prices[...]``."""
-    elements = {one.subject for one in (guard, *others) if _list_of(one) and named(one) == named(guard)}
-    return replace(guard, subject=f"{named(guard)}[...]") if len(elements) > 1 else guard
+    """The guard to speak of, where ``others`` failed too: for several parts of one list or dict ``prices[...]``."""
+    alike = (one for one in (guard, *others) if one.kind == guard.kind and named(one) == named(guard))
+    parts = list(dict.fromkeys(one.subject for one in alike if _container(one)))
+    if len(parts) < 2:
+        return guard
+    keys = [one.removeprefix(named(guard)).strip("[]") for one in parts] if guard.kind == "keys" else ["..."]
+    return replace(guard, subject=f"{named(guard)}[{', '.join([*keys[:NAMED], *['...'] * (len(keys) > NAMED)])}]")
 
 
 def filled(guard: Guard) -> str:
@@ -232,6 +238,16 @@ def filled(guard: Guard) -> str:
 def _is_argument(guard: Guard) -> bool:
     """Whether the value is passed by the caller, and not found in an object, a global, a closure."""
     return guard.subject.isidentifier() and guard.text.startswith((f"{guard.subject} ", "kwargs["))
+
+
+def _advise_keys(guard: Guard, case: Case) -> str:
+    held = filled(guard)
+    if not held.isidentifier():
+        return _ATTRIBUTE[1].format(name=guard.subject)
+    return (
+        f"Hand over {held} with the same keys in each call, zeros where one has no value, and a mask of those that "
+        "have one, and choose with torch.where: each set of keys has a graph of its own."
+    )
 
 
 def _advise_dtype(guard: Guard, case: Case) -> str:
@@ -332,7 +348,7 @@ _KINDS = {
         "{name} is another object than it was compiled for: it changed {went}",
         "Pass the same {name} each time: create it once, outside the loop.",
     ),
-    "keys": _Kind("Python value (keys)", *_ATTRIBUTE),
+    "keys": _Kind("Python value (keys)", _ATTRIBUTE[0], _advise_keys),
     "attribute": _Kind("attribute", *_ATTRIBUTE),
     "training": _Kind(
         "training mode",

@@ -41,6 +41,7 @@ _OUTSIDE = (
 )
 #: advice that makes a tensor of a number, which is drawn
 _BY_VALUE, _DRAWN = re.compile(r"Draw the number"), "random"
+_CONDITION = "condition on a tensor"
 _READS = re.compile(r"needs the values? of")  # a reason
 
 
@@ -80,15 +81,16 @@ def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
         counted=Matching(GraphBreak, ("stack", "reason"), frozenset(here.by), "reason"),
         cost_s=(restarted + further * least) / 1e9 + guard_failures.cost_s(behind),
         cause=f"{'; '.join(cause)}.",
-        advice=_advice(facts, place, first, " ".join(hints) or _OUTSIDE, behind),
+        advice=_advice(facts, here, " ".join(hints) or _OUTSIDE, behind),
         evidence=dict.fromkeys([*_evidence(facts, here, restarted, further, least), *guard_failures.evidence(behind)]),
         discriminator=first.reason,
         also=here.places,
     )
 
 
-def _advice(facts: Facts, place: Place, event: GraphBreak, advice: str, behind: list[Blamed]) -> str:
+def _advice(facts: Facts, here: Broken, advice: str, behind: list[Blamed]) -> str:
     """What to do: an option of the library that breaks, and what else the line needs, or what follows."""
+    place, event = here.places[0], here.tallies[0].event
     library = facts.place(event.at)
     if library.line:
         said = library_options.advise("graph_break", msgspec.structs.replace(place, library=(library,)), "", advice)
@@ -97,6 +99,12 @@ def _advice(facts: Facts, place: Place, event: GraphBreak, advice: str, behind: 
         return (
             f"{advice} A tensor cannot be tested in a graph, nor can a number that is another at each call be an "
             "argument: compute both ways in place of the condition here, and choose with torch.where."
+        )
+    if _CONDITION in advice and any("a loop" in one.inside for one in here.tallies):
+        return (
+            "Run the loop a fixed number of times, as many as most calls need, without asking; or compile only what "
+            "one turn of it does, and leave the loop in Python. No graph asks a tensor whether to go on, and with "
+            "torch.where in place of the condition it holds the largest number of turns."
         )
     if _READS.search(event.reason) and (need := _need(facts, place, behind)):
         instead, does = NEEDS[need]

@@ -180,6 +180,10 @@ _KNOWN: dict[str, tuple[str, str] | Callable[[Break], tuple[str, str]]] = {
 }
 
 
+#: of PyTorch's: its wrapper of ``step`` bears the optimizer's name
+_SCHEDULER = "torch/optim/lr_scheduler.py"
+
+
 def explain(found: Break) -> tuple[str, str]:
     """Why the graph broke and what to change: a clause without a full stop, and a sentence (empty: none is known)."""
     if _in_logging(found):
@@ -203,7 +207,8 @@ def hint(found: Break) -> str:
 def by_design(found: Break) -> bool:
     """PyTorch or a library cuts the graph there on purpose: nobody could or would mend it.
 
-    ``backward()`` in a compiled step (it gets a graph of its own), the parts that optimizers keep out of graphs, a
+    ``backward()`` in a compiled step (it gets a graph of its own), the parts that optimizers keep out of graphs, what a
+    scheduler wraps around an optimizer's step (which is compiled by itself), a
     break or a ``disable`` that a library's author wrote, an exception on its way out; and a call of a disabled function
     of the program whose result is not used, logging say: that cuts no computation out of the graph.
     """
@@ -212,6 +217,8 @@ def by_design(found: Break) -> bool:
     if found.gb in ("GB0098", "GB0099") and _is_statement(found.user_frames(1)):
         return True
     if found.gb in ("GB0008", "GB0009") and _after(found.context, "qualname: ").startswith("Optimizer."):
+        return True
+    if found.gb == "GB0007" and _SCHEDULER in found.explanation.replace("\\", "/"):
         return True
     return found.gb in ("GB0025", "GB0098", "GB0099") and found.in_library
 
