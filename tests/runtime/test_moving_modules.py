@@ -83,3 +83,18 @@ def test_whether_torch_xla_is_installed_may_be_asked() -> None:
     program = "import importlib.util, xlaprof.runtime; print(importlib.util.find_spec('torch_xla'))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.stdout == "None\n", done.stderr
+
+
+def test_a_compiled_function_may_assign_a_buffer() -> None:
+    """Nothing of ours may be in Dynamo's way there: a hook on the registration of buffers would be traced."""
+
+    class Latest(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("latest", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.latest = x * 2
+            return x + self.latest
+
+    assert torch._dynamo.explain(Latest())(torch.ones(3)).graph_break_count == 0

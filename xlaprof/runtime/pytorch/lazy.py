@@ -6,13 +6,11 @@ parameters for ``xla`` are created and initialized on the host, and move in the 
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
-from torch.nn.modules.module import (
-    register_module_buffer_registration_hook,
-    register_module_parameter_registration_hook,
-)
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
 from xlaprof.runtime.trace.tensor import XLATensor
@@ -48,15 +46,25 @@ def _made_on_host(original: Any, trained: bool) -> Any:
     return new
 
 
-def _registered(module: torch.nn.Module, name: str, tensor: Any) -> None:
-    device = getattr(tensor, "_target_device", None)
-    if device is not None and is_lazy(tensor):
-        move_later(module, lambda t: t.to(device))
+def _inferred(original: Any) -> Any:
+    @functools.wraps(original)
+    def infer(self: Any, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, module, *args, **kwargs)
+        own = (*module._parameters.values(), *module._buffers.values())
+        device = next(filter(None, (getattr(tensor, "_target_device", None) for tensor in own)), None)
+        if device is not None:
+            module._apply(lambda tensor: tensor.to(device), recurse=False)
+        return result
+
+    return infer
 
 
 def install() -> None:
-    """Make ``LazyLinear(3, device="xla")`` and its relatives work."""
+    """Make ``LazyLinear(3, device="xla")`` and its relatives work.
+
+    Not by hooks on the registration of parameters and buffers: Dynamo would trace them wherever a compiled function
+    assigns a buffer, and break the graph.
+    """
     UninitializedParameter.__new__ = _made_on_host(UninitializedParameter.__new__, True)  # type: ignore[method-assign]
     UninitializedBuffer.__new__ = _made_on_host(UninitializedBuffer.__new__, False)  # type: ignore[method-assign]
-    register_module_parameter_registration_hook(_registered)
-    register_module_buffer_registration_hook(_registered)
+    LazyModuleMixin._infer_parameters = _inferred(LazyModuleMixin._infer_parameters)  # type: ignore[method-assign]
