@@ -307,6 +307,10 @@ def test_a_slot_that_was_emptied_is_taken_again_with_the_next_compilation(tmp_pa
     run = Run().feed_all(done.events)
     assert sum(one.calls for one in done.of(Execute) if run.resolve(one.stack).code == "small(x)") == 6
     assert api._post_hook_state.get_local() is None
+    again = record(
+        tmp_path / "again.log", lambda: [small(jnp.ones(7)) for _ in range(6)]
+    )  # it stays so: another recording
+    assert sum(one.calls for one in again.of(Execute)) >= 6
 
 
 def test_buffers_that_are_given_up_and_containers_of_any_kind(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ class Facts:
         return "recording these graphs goes with compiling them" if graphs else "what waits for it goes with it"
 
     def _cut_of(self, finding: Finding) -> Cut:
-        return self.claims.get(finding.id, [NOTHING])[-1]
+        return (self.claims.get(finding.id) or [NOTHING])[-1]
 
     def predicted(self) -> Prediction | None:
         """The run with all findings fixed; None: nothing would be gained."""

@@ -85,7 +85,7 @@ class Device:
         self._watcher = threading.Thread(target=self._watch, name="xlaprof jax watcher", daemon=True)
         self._watcher.start()
         self._uploads.attach()
-        slot.set_global(self._hook)
+        self.ensure()
         slow = internals.executions()
         theirs = None if slow is None else vars(slow).get("__call__")
         if theirs is not None:
