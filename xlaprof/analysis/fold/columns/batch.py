@@ -40,6 +40,11 @@ MOST = 1 << 46
 _CODES = {kind: code for code, kind in enumerate([*FIELDS, *ANYTIME], 1)}  # 0: neither
 
 
+def has(codes: Column, *some: type) -> bool:
+    """Is an event of one of these kinds in a batch with these codes?"""
+    return bool(np.isin(codes, [_CODES[kind] for kind in some]).any())
+
+
 class Kind(msgspec.Struct):
     """Events of one kind: their positions in their batch, ascending, and their numbers, a column for each field."""
 

@@ -27,7 +27,7 @@ from xlaprof.analysis.timeline.columns.intervals import (
 )
 from xlaprof.analysis.timeline.columns.settle import Fresh, settle
 
-from .batch import ANYTIME, Kind, Kinds, codes_of, ends_of_steps, kinds, require_known, stretches
+from .batch import ANYTIME, Kind, Kinds, codes_of, ends_of_steps, has, kinds, require_known, stretches
 from .digests import DigestSums, add_digests, check_digests, digest_sums
 from .reads import add_reads, add_rhythms, add_runs, check_reads, check_runs
 from .uploads import add_uploads, check_uploads
@@ -65,6 +65,8 @@ def _count(run: Totals, batch: Batch, codes: Column) -> int:
     """Count as many events as possible, and settle the window when it is due; returns the number of events."""
     if not run.in_stride:
         return 0
+    if not run.executed.count and has(codes, ev.Look) and has(codes, ev.Execute, ev.StepDigest):
+        return 0  # looks before the first execution are kept apart
     done, past = 0, len(batch)
     try:
         whole = kinds(batch, codes)
