@@ -116,3 +116,27 @@ def test_a_number_that_several_passes_share_is_no_choice_of_passes(recorded: Cal
     change = run.changes[-1]
     assert (change.what, change.old, change.new, change.role) == ("argument", "20", "30", "")
     assert run.code(change.stack) == "kept.append(weight.topk(most).values.sum())"
+
+
+def test_a_barrier_of_the_same_line_that_another_loop_reaches_is_no_other_barrier(recorded: Callable) -> None:
+    """A rollout with a barrier in each of its steps: training keeps for the backward pass what an evaluation does not."""
+    first, weight = (torch.ones(29, 29).to("xla").requires_grad_() for _ in range(2))
+
+    def rollout(x: torch.Tensor) -> torch.Tensor:
+        z, states = (x @ first).tanh().exp().sinh(), []
+        for _ in range(3):
+            z = (z @ weight).tanh()
+            states.append(z.exp().sinh())
+            xr.sync()
+        return torch.stack(states)
+
+    def story() -> None:
+        for _ in range(3):
+            rollout(batch(4, 29).to("xla")).sum().backward()
+            xr.sync()
+        with torch.no_grad():
+            for _ in range(2):
+                rollout(batch(4, 29).to("xla")).sum()
+                xr.sync()
+
+    assert "barrier" not in {change.role for change in recorded(story).changes}
