@@ -119,7 +119,7 @@ def test_a_number_that_several_passes_share_is_no_choice_of_passes(recorded: Cal
 
 
 def test_a_barrier_of_the_same_line_that_another_loop_reaches_is_no_other_barrier(recorded: Callable) -> None:
-    """A rollout with a barrier in each of its steps: training keeps for the backward pass what an evaluation does not."""
+    """A rollout with a barrier in each of its steps: training keeps for the backward pass what evaluation does not."""
     first, weight = (torch.ones(29, 29).to("xla").requires_grad_() for _ in range(2))
 
     def rollout(x: torch.Tensor) -> torch.Tensor:
