@@ -138,9 +138,9 @@ class StepsPanel(Panel[Drawn | None]):
     def _has_scale(rows: int) -> bool:
         return rows >= 6
 
-    def on_resize(self) -> None:
+    def resized(self) -> None:
         self._update()
-        super().on_resize()
+        super().resized()
 
     def goto(self, step: int) -> bool:
         """Put the cursor on the bar of a step; False if there is none."""

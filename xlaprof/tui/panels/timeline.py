@@ -190,8 +190,8 @@ class LanesPanel(Panel[Shown]):
         if event.ctrl:
             self.action_zoom(1)
 
-    def on_resize(self) -> None:
-        super().on_resize()
+    def resized(self) -> None:
+        super().resized()
         self.post_message(self.Moved())
 
     def note(self, data: Shown) -> str:

@@ -15,6 +15,7 @@ from xlaprof.analysis.views.course import Bar
 from xlaprof.analysis.views.moment import Moment
 from xlaprof.text.safe import for_screen
 from xlaprof.tui.snapshot import Snapshot
+from xlaprof.tui.widgets.fitted import Fitted
 from xlaprof.tui.widgets.table import SortedTable
 
 Line = Content
@@ -59,7 +60,7 @@ class Region(Widget):
         return [self]
 
 
-class Panel(VerticalScroll, Region, Generic[Data]):
+class Panel(VerticalScroll, Fitted, Region, Generic[Data]):
     """A part of the report as lines of text. Subclasses say which (:meth:`pick`) and how it reads (:meth:`lines`)."""
 
     def __init__(self, *, id: str) -> None:
@@ -83,7 +84,7 @@ class Panel(VerticalScroll, Region, Generic[Data]):
         self._data = data
         self._redraw()
 
-    def on_resize(self) -> None:
+    def resized(self) -> None:
         self._redraw()
 
     def _redraw(self) -> None:

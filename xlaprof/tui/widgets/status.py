@@ -13,6 +13,7 @@ from xlaprof.analysis.model import Report, RunInfo
 from xlaprof.text.cells import bar, fit, shorten
 from xlaprof.text.quantities import duration, elapsed, percent, plural
 from xlaprof.tui.snapshot import Snapshot, Tone, left_s, status, steps_per_second
+from xlaprof.tui.widgets.fitted import Fitted
 from xlaprof.tui.widgets.panel import Line, line
 
 TONES: dict[Tone, str] = {
@@ -25,7 +26,7 @@ TONES: dict[Tone, str] = {
 _BAR = 12  # cells of the device's bar
 
 
-class StatusBar(Static):
+class StatusBar(Static, Fitted):
     """Program and device on the first line, the state on the second."""
 
     def __init__(self, *, id: str) -> None:
@@ -38,7 +39,7 @@ class StatusBar(Static):
         self._snapshot, self._paused = snapshot, paused
         self._draw()
 
-    def on_resize(self) -> None:
+    def resized(self) -> None:
         self._draw()
 
     def _draw(self) -> None:

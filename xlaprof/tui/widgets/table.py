@@ -13,6 +13,7 @@ from textual.widgets import DataTable
 
 from xlaprof.text.cells import fit
 from xlaprof.text.safe import for_screen
+from xlaprof.tui.widgets.fitted import Fitted
 
 Row = TypeVar("Row")
 
@@ -33,7 +34,7 @@ class Column(msgspec.Struct, Generic[Row], frozen=True):
     least: int = 0
 
 
-class SortedTable(DataTable[Text], Generic[Row]):
+class SortedTable(DataTable[Text], Fitted, Generic[Row]):
     """Rows by key. The cursor stays on its row when the order changes; until it is moved it stays at the top."""
 
     class Chosen(Message):
@@ -109,7 +110,7 @@ class SortedTable(DataTable[Text], Generic[Row]):
         self.wanted = wanted.casefold()
         self._fill()
 
-    def on_resize(self) -> None:
+    def resized(self) -> None:
         self._fill()
 
     def _fitting(self) -> list[Column[Row]]:
