@@ -28,7 +28,7 @@ from xlaprof.cli import main
 from xlaprof.events import Execute
 from xlaprof.pages.html.document import BEGINS, document
 from xlaprof.text.parts import PARTS
-from xlaprof.text.quantities import duration, percent, plural
+from xlaprof.text.quantities import duration, percent, plural, size_text
 
 ROOT = Path(__file__).parents[2]
 #: attributes and elements that make a browser load something
@@ -112,6 +112,12 @@ def test_the_page_has_every_figure_of_the_json_report(
         assert mine[:3] == [theirs["cause"], theirs["seconds"], duration(theirs["seconds"])]
     if told["idle"]["window_s"]:
         assert shown["idle"]["note"].startswith(percent(told["idle"]["idle_ratio"]))
+    for mine, theirs in zip(shown["memory"]["course"], told["memory"]["course"], strict=True):
+        assert (mine["at_s"], mine["bytes"]) == (theirs["at_s"], theirs["bytes"])
+        for key in ("tensors", "programs"):
+            assert mine[key] == f"{theirs[key]:,}"
+    needs = [one["temporary"] for function in told["jax"]["functions"] for one in function["programs"]]
+    assert sorted(one["temporary"] for one in shown["memory"]["programs"]) == sorted(map(size_text, needs))
     programs = {one["program"]: one for one in told["compilation"]["programs"]}
     assert {one["program"] for one in shown["graphs"]["rows"]} == set(programs)
     for one in shown["graphs"]["rows"]:

@@ -7,16 +7,18 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
-from story import save
+from story import Story, save
 from textual.widgets import Tree
 
 from tests.analysis.compiling import Compiling, shape
 from xlaprof import cli
+from xlaprof import events as ev
 from xlaprof.tui.app import LiveApp
 from xlaprof.tui.widgets.table import SortedTable
 
-from .conftest import news, screen, tell_of_two_defects
+from .conftest import news, screen, still, tell_of_two_defects
 from .training import Training
 
 Follow = Callable[..., LiveApp]
@@ -66,6 +68,58 @@ async def test_figures_of_graphs_and_transfers_are_the_reports(
             assert getattr(one, field) == stats[one.program][field], field
     assert sum(one.count for one in details.transfers) == report["counters"]["TransferFromDeviceTime"]
     assert sum(one.total_s for one in details.transfers) == pytest.approx(report["seconds"]["TransferFromDeviceTime"])
+
+
+async def test_what_was_alive_over_the_run_is_the_reports(
+    story: Training, follow: Follow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(120, 40)) as pilot:
+        assert "Memory" not in await news(app, pilot), "nothing was read yet"
+        await pilot.press("M")
+        await pilot.pause()
+        assert app._shown == "findings"
+        assert [one.message for one in app._notifications] == ["The recording holds nothing for Memory."]
+        kept = ev.Kept("self.history", "list", 40, True, [story.item])
+        for size in (3, 1, 7, 2):
+            held = [[story.embedding, size, size << 20]]
+            story.put(ev.Live(t=story.now, tensors=10 * size, bytes=size << 30, held=held, kept=kept))
+            story.train_step()
+        story.put(ev.Evicted(t=story.now, program=1, graph="1", limit=3))
+        story.put(ev.Live(t=story.now + 1, tensors=20, bytes=2 << 30))
+        shown = await news(app, pilot)
+        assert "M Memory" in shown
+        await pilot.press("M")
+        shown = await still(app, pilot)
+        assert re.search(r"last +2 GiB +20 tensors +3 programs +at 11\.4 s, after step 34", shown)
+        assert re.search(r"most +7 GiB +70 tensors +4 programs +at 11\.2 s, after step 32", shown)
+        assert re.search(r"2 tensors, 2 MiB +train.py:24 +h = self.embedding\(tokens\)", shown)
+        assert "The list self.history keeps ever more of them: 40 elements" in shown
+        await pilot.press("g", *"32", "enter")
+        assert re.search(r"at cursor +1 GiB +10 tensors", await still(app, pilot))
+        seen = app.report
+    assert cli.main(["report", "run.log", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["memory"] == json.loads(msgspec.json.encode(seen.memory))
+    assert [one["bytes"] >> 30 for one in report["memory"]["course"]] == [3, 1, 7, 2, 2]
+
+
+async def test_what_programs_of_jax_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follow: Follow) -> None:
+    monkeypatch.chdir(tmp_path)
+    story = Story()
+    line, name = story.line(9, "state = train_step(state, batch)"), story.text("train_step")
+    story.put(
+        ev.JitCompile(t=story.now, dur=10_000_000, func=name, stack=line, code=story.line(3, "def train_step(state):")),
+        ev.JitProgram(story.now, name, line, arguments=50 << 20, results=45 << 20, temporary=5 << 20),
+    )
+    save(story.events, tmp_path / "run.log")
+    app = follow()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await news(app, pilot)
+        await pilot.press("M")
+        shown = await still(app, pilot)
+        assert re.search(r"train_step +\S+:\d+ +100 MiB +50 MiB +45 MiB +5 MiB", shown), shown
 
 
 async def test_transfers_by_line(story: Training, follow: Follow) -> None:

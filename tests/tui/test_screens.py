@@ -33,13 +33,16 @@ def small(story: Training) -> None:
 
 
 def busy(story: Training) -> None:
-    """Two defects, and thirty lines that read; more steps than there are columns."""
+    """Two defects, and thirty lines that read; more steps than there are columns; readings of what is alive."""
     tell_of_two_defects(story)
     lines = [story.line(number, f"print(losses[{number}].item())", func=f"log_{number}") for number in range(100, 130)]
     for number in range(120):
         if number % 4 == 0:
             reads = [ev.TransferFromDevice(t=story.now, dur=9_000_000, wait=0, bytes=4, op=8, stack=i) for i in lines]
             story.put(*reads)
+        if number % 3 == 0:  # a cache fills, and is emptied
+            alive = 200 + 9 * (number % 24)
+            story.put(ev.Live(t=story.now, tensors=alive, bytes=alive << 16, held=[[story.embedding, 12, 12 << 16]]))
         story.train_step()
 
 
@@ -83,7 +86,7 @@ async def test_every_screen_of_a_run_at_every_size(
         for size in SIZES:
             await pilot.resize_terminal(*size)
             shown = []
-            for panel in app._tabs:
+            for panel in (name for name in app._tabs if name not in app._absent):
                 app.action_panel(panel)
                 shown.append(f"== {panel}\n{await painted(app, pilot)}")
             matches("".join(shown), f"{run.__name__}_{size[0]}x{size[1]}")

@@ -259,6 +259,11 @@ class JitProgramStat(msgspec.Struct, frozen=True):
     busy_s: float  # of these
     exchanges: tuple[ExchangeStat, ...] = ()
 
+    @property
+    def needs_bytes(self) -> int:
+        """Of a device, while it runs."""
+        return max(0, self.arguments + self.results + self.temporary - self.donated)
+
 
 class FunctionStat(msgspec.Struct, frozen=True):
     """A function that ``torch.compile`` compiled, with the parts after its graph breaks."""
@@ -274,6 +279,43 @@ class FunctionStat(msgspec.Struct, frozen=True):
     phases: tuple[tuple[str, float], ...] = ()  # seconds of ``compile_s``, the longest first; empty: not known
     programs: tuple[JitProgramStat, ...] = ()  # of JAX's, by line; the largest first
     needs: tuple[str, ...] = ()  # what the largest of them needs, in words
+
+
+class MemoryReading(msgspec.Struct, frozen=True):
+    """What was alive on the device at a moment: at a barrier, without what programs need while they run."""
+
+    at_s: float
+    tensors: int
+    bytes: int
+    programs: int  # compiled and not forgotten; without JAX's own
+
+
+class HeldStat(msgspec.Struct, frozen=True):
+    """A line whose tensors outlived several readings; of those that were looked at."""
+
+    place: Place
+    tensors: int
+    bytes: int
+
+
+class KeptStat(msgspec.Struct, frozen=True):
+    """A list or dict of the program that keeps ever more tensors alive."""
+
+    path: str  # as the program calls it: "self.history"
+    kind: str
+    length: int  # when it was looked at
+    places: tuple[Place, ...]  # that put something into it
+
+
+class MemoryStat(msgspec.Struct, frozen=True):
+    """Live tensors and programs over the run. Of several recordings: those of the one that was read most often."""
+
+    readings: int = 0
+    last: MemoryReading | None = None  # None: nothing was read
+    most: MemoryReading | None = None  # the first with most bytes, of all recordings
+    course: tuple[MemoryReading, ...] = ()  # in order of time, thinned evenly; with the last, and the one with most
+    held: tuple[HeldStat, ...] = ()
+    kept: KeptStat | None = None
 
 
 class Charge(msgspec.Struct, frozen=True):
@@ -353,6 +395,7 @@ class Report(msgspec.Struct, frozen=True):
     torch_compile: CompiledFunctions = CompiledFunctions()
     jax: CompiledFunctions = CompiledFunctions()
     accounts: tuple[Account, ...] = ()  # the largest first
+    memory: MemoryStat = MemoryStat()
 
     @property
     def clean(self) -> bool:

@@ -17,6 +17,7 @@ from .evidence.idle_time import by_cause, label, place_of
 from .fold import xla_metrics
 from .fold.fold import Fold
 from .fold.tallies import StepTally
+from .memory import memory
 from .recompiles.jit_section import jitted_functions
 from .timeline import host
 from .timeline.idle import Cause, LongGap
@@ -46,6 +47,7 @@ def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> 
         torch_compile=functions,
         jax=jitted,
         accounts=accounts(facts, findings, functions, jitted),
+        memory=memory(run),
     )
 
 

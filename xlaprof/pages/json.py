@@ -51,6 +51,7 @@ def to_json(report: Report, hidden: int = 0) -> dict[str, Any]:
         "torch_compile": _plain(report.torch_compile),
         "jax": _plain(report.jax),
         "accounts": _plain(report.accounts),
+        "memory": _plain(report.memory),
         "hidden": hidden,
         "clean": report.clean and not hidden,
         "observed": report.observed,

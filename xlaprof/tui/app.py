@@ -36,7 +36,7 @@ from xlaprof.tui.screens.choice import ChoiceScreen
 from xlaprof.tui.screens.explained import ExplainedScreen
 from xlaprof.tui.screens.help import HelpScreen
 from xlaprof.tui.screens.question import QuestionScreen
-from xlaprof.tui.snapshot import Mark, Snapshot
+from xlaprof.tui.snapshot import Mark, Snapshot, waiting
 from xlaprof.tui.themes import DARK, LIGHT
 from xlaprof.tui.widgets.looking import Explain, Looking, place_text
 from xlaprof.tui.widgets.panel import Region
@@ -103,6 +103,7 @@ class LiveApp(App[None]):
         self._marked_at = -_MARKS_EVERY_S
         self._looked_at: Place | None = None
         self._shown = self._tabs[0]
+        self._absent: set[str] = set()  # panels that have nothing to show
 
     def compose(self) -> ComposeResult:
         yield Static(f"xlaprof needs {LEAST_WIDTH}x{LEAST_HEIGHT}", id="too-small")
@@ -180,8 +181,20 @@ class LiveApp(App[None]):
         if snapshot.report is None:
             screen.query_one("#waiting", Static).update(for_screen(waiting(snapshot)))
         elif not self.paused:
+            self._leave_out({name for name, panel in self._panels.items() if not panel.has(snapshot)})
             for panel in self._panels.values():
                 panel.show(snapshot)
+
+    def _leave_out(self, absent: set[str]) -> None:
+        """Show neither these panels nor their tabs."""
+        if absent == self._absent:
+            return
+        self._absent = absent
+        self.default_screen.query_one(TabBar).leave_out(absent)
+        for name, panel in self._panels.items():
+            panel.set_class(name in absent, "-absent")
+        if self._shown in absent:
+            self._go(*self._stops()[0])
 
     @property
     def report(self) -> Report | None:
@@ -190,7 +203,7 @@ class LiveApp(App[None]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """All keys by name, and the panels."""
-        for panel in self._tabs:
+        for panel in (name for name in self._tabs if name not in self._absent):
             title = self._panels[panel].TITLE
             yield SystemCommand(f"Show {title}", self._panels[panel].HELP, lambda name=panel: self.action_panel(name))
         for binding in self.BINDINGS:
@@ -230,6 +243,9 @@ class LiveApp(App[None]):
 
     def action_panel(self, panel: str) -> None:
         """Show ``panel`` and give it the focus."""
+        if panel in self._absent:
+            self.notify(f"The recording holds nothing for {self._panels[panel].TITLE}.", timeout=3)
+            return
         self._remembered.panel = panel
         self._go(*next(stop for stop in self._stops() if stop[1] == panel))
 
@@ -430,7 +446,8 @@ class LiveApp(App[None]):
     def _stops(self) -> list[tuple[Widget, str]]:
         """Where the focus can go, and the panel each place belongs to."""
         steps = [(panel, self._shown) for panel in self._panels.values() if panel.PLACE == "top"]
-        return [*((widget, name) for name in self._tabs for widget in self._panels[name].stops()), *steps]
+        there = [name for name in self._tabs if name not in self._absent]
+        return [*((widget, name) for name in there for widget in self._panels[name].stops()), *steps]
 
     def _go(self, widget: Widget, panel: str) -> None:
         self._shown = panel
@@ -460,22 +477,3 @@ def unused(path: Path) -> Path:
         number += 1
         taken = path.with_stem(f"{path.stem}-{number}")
     return taken
-
-
-def waiting(snapshot: Snapshot) -> str:
-    """The message while there is no report to show."""
-    if snapshot.link == "unreadable":
-        return snapshot.trouble
-    if snapshot.link != "absent":
-        return f"{snapshot.path} is empty so far."
-    if snapshot.fleet is not None:
-        why = f"Waiting for logs of ranks in {snapshot.path}."
-        log = os.path.join(snapshot.path, "run.log")
-        do, how = "Start a program that records there:", f"torchrun -m xlaprof run -o {log} script.py"
-    elif snapshot.ranks:
-        why = f"{snapshot.path} does not exist, but {len(snapshot.ranks)} ranks' logs do."
-        do, how = "Follow all of them:", f"xlaprof live {os.path.dirname(snapshot.path) or '.'}"
-    else:
-        why = f"Waiting for {snapshot.path}."
-        do, how = "Start a program that records there:", f"xlaprof run -o {snapshot.path} script.py"
-    return f"{why}\n\n{do}\n{how}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Literal
 
 import msgspec
@@ -159,3 +160,22 @@ _LASTING: dict[str, tuple[str, Tone]] = {"compiling": ("compiling", "busy"), "wa
 
 def _joined(*parts: str) -> str:
     return " · ".join(part for part in parts if part)
+
+
+def waiting(snapshot: Snapshot) -> str:
+    """The message while there is no report to show."""
+    if snapshot.link == "unreadable":
+        return snapshot.trouble
+    if snapshot.link != "absent":
+        return f"{snapshot.path} is empty so far."
+    if snapshot.fleet is not None:
+        why = f"Waiting for logs of ranks in {snapshot.path}."
+        log = os.path.join(snapshot.path, "run.log")
+        do, how = "Start a program that records there:", f"torchrun -m xlaprof run -o {log} script.py"
+    elif snapshot.ranks:
+        why = f"{snapshot.path} does not exist, but {len(snapshot.ranks)} ranks' logs do."
+        do, how = "Follow all of them:", f"xlaprof live {os.path.dirname(snapshot.path) or '.'}"
+    else:
+        why = f"Waiting for {snapshot.path}."
+        do, how = "Start a program that records there:", f"xlaprof run -o {snapshot.path} script.py"
+    return f"{why}\n\n{do}\n{how}"

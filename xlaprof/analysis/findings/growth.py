@@ -16,9 +16,9 @@ import msgspec
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
+from xlaprof.analysis.fold.alive import Reading
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.series import climb, rise
-from xlaprof.analysis.fold.tallies import Reading
 from xlaprof.analysis.fold.totals import INFERRED
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
@@ -45,7 +45,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _alive(facts: Facts) -> Finding | None:
-    readings = facts.run.lives.values
+    readings = facts.run.alive.readings.values
     if not readings:
         return None
     first, last = readings[0], readings[-1]
@@ -55,9 +55,9 @@ def _alive(facts: Facts) -> Finding | None:
     heavier = size is not None and size.last >= _LARGER * size.first and size.last - size.first >= _BYTES
     several = came >= _EACH_STEP * passed
     more = several and tensors is not None and tensors.last >= _MORE * tensors.first and bytes_more >= _NUMBER * came
-    held = [(facts.place(stack), count) for stack, count in facts.run.held]
+    held = [(facts.place(stack), count) for stack, count, _ in facts.run.alive.held]
     made = held[0][0] if held else NOWHERE
-    kept = facts.run.kept
+    kept = facts.run.alive.kept
     history = kept.history if kept is not None else len({line for line, _ in held}) >= NAMED
     # a list that holds no history may be meant; where neither keeper nor line is known, nobody could look
     early = several and (history or heavier or (kept is None and made.line > 0))
@@ -157,8 +157,8 @@ class Rises(msgspec.Struct, frozen=True):
         latest: Reading | None = None
         for event in events:
             fold.feed(event)
-            if isinstance(event, Live) and fold.lives.values and fold.lives.values[-1] is not latest:
-                before, latest = latest, fold.lives.values[-1]
+            if isinstance(event, Live) and fold.alive.readings.values and fold.alive.readings.values[-1] is not latest:
+                before, latest = latest, fold.alive.readings.values[-1]
                 if before is not None:
                     yield Moment(event.t, 0, latest.step - before.step, plural(latest.tensors, "tensor"))
 

@@ -58,10 +58,7 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     for place, holder in theirs.holders.items():
         mine.holders.setdefault(stack(place), holder)
     _add(mine.fallbacks, theirs.fallbacks, pair)
-    if theirs.lives.seen > mine.lives.seen:
-        mine.held = [(stack(place), count) for place, count in theirs.held]
-        mine.kept = theirs.kept and replace(theirs.kept, puts=[stack(place) for place in theirs.kept.puts])
-    mine.lives.merge(theirs.lives)
+    mine.alive.merge(theirs.alive, ids)
     _add(mine.sites, {place: replace(site, loop=stack(site.loop)) for place, site in theirs.sites.items()}, stack)
     add_counts(mine.breaks, theirs.breaks, lambda key: (stack(key[0]), key[1], text(key[2])))
     mine.torch_compile.merge(theirs.torch_compile, ids)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -182,14 +181,6 @@ class CompileBill(Tally):
             self.spared += event.dur if event.kept else event.backend
         if event.unkept:
             self.unkept[event.unkept] = self.unkept.get(event.unkept, 0) + 1
-
-
-class Reading(NamedTuple):
-    """The tensors alive on the device at a moment."""
-
-    step: int  # steps ended by then
-    tensors: int
-    bytes: int
 
 
 class Site(msgspec.Struct):

@@ -15,18 +15,17 @@ from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import SampleSpan, Seen
 from xlaprof.analysis.timeline.rhythm import Rhythm
 
+from .alive import Alive
 from .cuts import Cuts
 from .distribution import Distribution
 from .frozen import Frozen
 from .jit import Jit
 from .reads_and_fallbacks import PLACES, ReadsAndFallbacks, pair
-from .series import Series
 from .tallies import (
     FEW,
     CompileBill,
     CompileRecord,
     PauseTally,
-    Reading,
     ScopeTally,
     Site,
     StepTally,
@@ -83,9 +82,7 @@ class Totals(ReadsAndFallbacks):
         self.torch_compile = TorchCompile()
         self.jit = Jit()
         self.frozen = Frozen()
-        self.lives: Series[Reading] = Series()
-        self.held: list[tuple[int, int]] = []  # stack of a line whose tensors stay alive, and their number
-        self.kept: ev.Kept | None = None  # their retainer
+        self.alive = Alive()
         self.main_barrier: Site | None = None  # the barrier that ends a step
         self.trains = False  # graphs train
         self.inferred: list[tuple[int, int]] | None = None  # begins and ends of all such steps, if somebody asks
@@ -119,6 +116,7 @@ class Totals(ReadsAndFallbacks):
             ev.Batches: self._on_batches,
             ev.Hole: self._on_hole,
             ev.Live: self._on_live,
+            ev.Evicted: self.alive.on_evicted,
             ev.Selected: self._on_selected,
             ev.Sample: self._on_sample,
             ev.Look: self._on_look,
@@ -142,14 +140,7 @@ class Totals(ReadsAndFallbacks):
             yield step.rest
 
     def _on_live(self, event: ev.Live) -> None:
-        self.add_live(event, self.steps_ended)
-
-    def add_live(self, event: ev.Live, step: int) -> None:
-        """Count the tensors alive after ``step`` steps."""
-        self.lives.add(Reading(step, event.tensors, event.bytes))
-        if event.held:
-            self.held = [(one[0], one[1]) for one in event.held]
-        self.kept = event.kept or self.kept
+        self.alive.add(event, self.steps_ended)
 
     # -- host intervals
 

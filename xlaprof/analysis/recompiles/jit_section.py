@@ -141,7 +141,7 @@ def _program(run: Fold, needs: Needs) -> JitProgramStat:
 
 def _in_words(one: JitProgramStat) -> Iterator[str]:
     """What is worth a line of it."""
-    held = one.arguments + one.results + one.temporary - one.donated
+    held = one.needs_bytes
     if held >= _WORTH:
         where = f" on each of {one.devices:,} devices" if one.devices > 1 else ""
         donated = f" ({size_text(one.donated)} of them in the place of arguments)" if one.donated else ""

@@ -21,7 +21,7 @@ BEGINS = "<!doctype html>\n<!-- report of xlaprof "
 _STYLES = ("page", "sections", "charts", "print")
 _SCRIPTS = (
     "begin", "elements", "quantities", "colours", "plot", "table", "steps", "rows", "timeline", "selection",
-    "findings", "graphs", "breaks", "source", "overview", "search", "theme", "start",
+    "findings", "graphs", "breaks", "source", "memory", "overview", "search", "theme", "start",
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from xlaprof.version import __version__
 from . import compiled, drawn, findings, lines
 from .gather import Gathered
 from .index import Index
+from .memory import memory
 
 _SCOPES = 500
 _COUNTERS = 500
@@ -47,6 +48,7 @@ def views(of: Gathered) -> dict[str, Any]:
             "jax": compiled.again(detailed.jax, report, index),
         },
         "breaks": compiled.breaks(detailed.functions, index),
+        "memory": memory(report, index),
         "scopes": _scopes(report),
         "transfers": lines.transfers(of, detailed, names, index),
         "files": lines.files(of, detailed),

@@ -41,6 +41,10 @@ class Region(Widget):
     #: Above the tabs, in the left column, in the right one, or in the place of both. What is above the tabs has no tab.
     PLACE: ClassVar[Literal["top", "left", "right", "page"]] = "right"
 
+    def has(self, snapshot: Snapshot) -> bool:
+        """Whether there is anything to show. Without, the panel has no tab; ``snapshot`` has a report."""
+        return True
+
     def show(self, snapshot: Snapshot) -> None:
         """Show the part of the run that this is about; ``snapshot`` has a report."""
         raise NotImplementedError

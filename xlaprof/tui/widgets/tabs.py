@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from textual.app import ComposeResult
 from textual.containers import HorizontalScroll
@@ -41,6 +41,11 @@ class TabBar(HorizontalScroll):
             tab = Tab(key, panel)
             tab.add_class(f"-of-{self._places[panel]}")
             yield tab
+
+    def leave_out(self, absent: Collection[str]) -> None:
+        """Show no tab of panels that have nothing to show."""
+        for tab in self.query(Tab):
+            tab.set_class(tab.panel in absent, "-absent")
 
     def mark(self, panel: str) -> None:
         """Mark the shown panel."""

@@ -173,7 +173,7 @@ def _add(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> Fresh:
         numbers[those] = run.steps[name].count + np.arange(1, len(those) + 1)
     numbers = numbers[np.searchsorted(ends.at, steps.at)]
     for live, turn in zip(part[ev.Live].events, np.searchsorted(ends.at, part[ev.Live].at).tolist(), strict=True):
-        run.add_live(live, run.steps_ended + turn)
+        run.alive.add(live, run.steps_ended + turn)
     waits = part[ev.DeviceWait].where(part[ev.DeviceWait]["tid"] == run.main_thread)
     for wait, turn in zip(waits.events, np.searchsorted(ends.at, waits.at).tolist(), strict=True):
         run.jit.on_wait(wait, run.steps_ended + turn)
