@@ -259,8 +259,8 @@ def _compiled(facts: Facts, findings: tuple[Finding, ...], but_dynamo: bool) -> 
     graphs: Counter[str] = Counter()
     spared: Counter[bool | None] = Counter()  # are they kept? -> ns that a cache saves; None: nothing is known of that
     for record in run.compiles:
-        if but_dynamo and record.trigger == "dynamo":
-            continue
+        if record.trigger == "ahead" or (but_dynamo and record.trigger == "dynamo"):
+            continue  # other threads made it: where the program waits for it, a scope says so
         by = claims.get((record.t, record.dur), {})
         if not record.cached:
             spared[record.kept or (False if record.unkept else None)] += record.dur if record.kept else record.backend

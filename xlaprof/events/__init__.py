@@ -185,7 +185,7 @@ class Compile(Event, frozen=True, tag="compile"):
     inputs: Count
     outputs: Count
     stack: Id = 0  # Stack id: the barrier or read that needed it
-    trigger: String = "sync"  # "sync" | "read" | "fallback" | "eager" | "compile" | "dynamo" | "loader"
+    trigger: String = "sync"  # "sync" | "read" | "fallback" | "eager" | "compile" | "dynamo" | "loader" | "ahead"
     change: Change | None = None  # of earlier versions: see ``diff``
     lower: Ns = 0  # ns of our lowering (tape -> jax -> StableHLO)
     backend: Ns = 0  # ns of XLA's compilation

@@ -45,6 +45,7 @@ from .tape.generator import Generator
 from .tape.randomness import get_rng_state, set_rng_state
 from .trace.tensor import XLATensor
 from .transfer.interchange import from_jax, to_jax
+from .warming.warm import Warmed, warm
 
 _wiring.install()
 if _os.environ.get("XLA_PERSISTENT_CACHE_PATH"):  # PyTorch/XLA's variable
@@ -52,6 +53,7 @@ if _os.environ.get("XLA_PERSISTENT_CACHE_PATH"):  # PyTorch/XLA's variable
 
 __all__ = [
     "Generator",
+    "Warmed",
     "XLATensor",
     "add_step_closure",
     "clear_compile_cache",
@@ -79,6 +81,7 @@ __all__ = [
     "sync",
     "to_jax",
     "wait_device_ops",
+    "warm",
 ]
 
 

@@ -243,8 +243,9 @@ class Totals(ReadsAndFallbacks):
         self.compile_bill.add(event)
         self.frozen.on_compiled(event)
         end = event.t + event.dur
-        self._paint((event.t, end, host.COMPILE, event.stack))
-        self.window.schedule.compiles.append((event.t, end, event.ops))
+        if event.trigger != "ahead":  # those are made by other threads, and the host goes on
+            self._paint((event.t, end, host.COMPILE, event.stack))
+            self.window.schedule.compiles.append((event.t, end, event.ops))
         site = tally_of(self.sites, event.stack, PLACES, 0, Site)
         if event.trigger == "read":
             self.compiled_for_read += event.dur

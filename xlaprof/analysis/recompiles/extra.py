@@ -221,6 +221,8 @@ def _cause(facts: Facts, change: Change) -> tuple[str, str]:
 
 def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Change | None:
     """The change that made this compile, if the compile was unnecessary."""
+    if record.trigger == "ahead":
+        return None
     if record.trigger == "read" and not (change is not None and change.what == "evicted"):
         sized = any(is_sized(facts.text(op)) for place, op in facts.run.reads if place == record.stack)
         repeated, own = in_loop(facts, record.stack), is_own_graph(facts, record)

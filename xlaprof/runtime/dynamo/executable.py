@@ -23,7 +23,7 @@ from xlaprof.runtime.execution.upload import numbers, upload
 from xlaprof.runtime.instruments import host_time
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.recompile.graph_diff import Recorded
-from xlaprof.runtime.tape import randomness
+from xlaprof.runtime.tape import mode, randomness
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace import source
 from xlaprof.runtime.trace.storage import NOWHERE, Failed, Storage, View
@@ -87,6 +87,8 @@ class Executable:
 
     def __call__(self, args: Any) -> Any:
         layout, tape = self.layout, self.tape
+        if mode.dry is not None:
+            raise RuntimeError('warm() finds the graphs of lazy mode: call what backend="openxla" compiles itself')
         rec = recorder.active
         frames: tuple[RawFrame, ...] = ()
         if rec is not None:

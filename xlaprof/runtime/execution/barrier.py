@@ -16,7 +16,7 @@ from xlaprof.recording.stacks import RawFrame
 from xlaprof.runtime import metrics
 from xlaprof.runtime.clock import aside, clock
 from xlaprof.runtime.instruments import hooks, host_time
-from xlaprof.runtime.tape import unrolled_loops
+from xlaprof.runtime.tape import mode, unrolled_loops
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import NOWHERE, Storage
 from xlaprof.runtime.trace.trie import Unrolled
@@ -36,6 +36,10 @@ def barrier(
     If the graph fails, values that do not depend on the failure are computed, the error is raised, and the runtime goes
     on (:mod:`.failures`). If it is interrupted (Ctrl-C), the trace stays as it was.
     """
+    if mode.dry is not None:
+        with tape.lock:
+            _cut(tape, trigger, frames or ())
+        return
     ends_step = trigger != "read"  # a barrier of :func:`.reads.shed` is not counted or recorded
     rec = recorder.active if ends_step else None
     start = perf_counter_ns()

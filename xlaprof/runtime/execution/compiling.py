@@ -16,6 +16,7 @@ from xlaprof.runtime.recompile import graph_diff
 from xlaprof.runtime.tape import unrolled_loops
 from xlaprof.runtime.tape.graph import Graph, shared
 from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace.trie import Unrolled
 
 from . import texts
 from .build import build
@@ -60,53 +61,76 @@ def compile_plan(
         else:
             program, timing = build(number, plan.key, graph, tape.device, plan.key[2], partition=tape.partition)
     took = perf_counter_ns() - start
+    for notify_compiled in hooks.compiled:
+        notify_compiled(trigger, graph, program.compiled)
+    keep(program, trigger, took)
+    if recorder.active is not None:
+        record(tape, graph, program, timing, start, took, trigger, frames, unrolled_loops.of(tape.node), diff())
+    return program
+
+
+def keep(program: Program, trigger: str, took: int) -> None:
+    """Keep a program that was made in ``took`` ns, and count it."""
     metrics.count("UncachedCompile")
     metrics.count("CreateCompileHandles")
     kind = "EagerOpCompileTime" if trigger == "eager" else "CompileTime"
     metrics.samples((kind, took), ("InputOutputAliasCount", len(program.donated)))
-    for notify_compiled in hooks.compiled:
-        notify_compiled(trigger, graph, program.compiled)
     gone = cache.put(program)
     rec = recorder.active
     if rec is not None:
-        found = diff()
-        loop = unrolled_loops.of(tape.node)
-        rec.emit(
-            events.Compile(
-                start,
-                took,
-                program.number,
-                graph.hash,
-                len(graph.nodes),
-                len(graph.inputs),
-                len(graph.outs),
-                rec.stack(frames),
-                trigger,
-                None,
-                timing.lower,
-                timing.backend,
-                timing.from_disk,
-                rec.thread(),
-                loop.times,
-                rec.stack(loop.frames),
-                loop.ops,
-                loop.shared,
-                _run_again(tape, graph) if trigger == "read" else -1,
-                found.of(rec) if found is not None else None,
-                list(loop.turns),
-                loop.trains,
-                loop.learns,
-                timing.spared,
-                timing.kept,
-                timing.unkept,
-            )
-        )
-        if rec.keeps_code:
-            with aside():
-                texts.keep(rec, tape, graph, program, timing.lowered, rec.stack(frames))
         for old in gone:
             rec.emit(events.Evicted(perf_counter_ns(), old.number, old.hash, cache.limit))
-    return program
+
+
+def record(
+    tape: Tape,
+    graph: Graph,
+    program: Program,
+    timing: Timing,
+    start: int,
+    took: int,
+    trigger: str,
+    frames: tuple[RawFrame, ...],
+    loop: Unrolled,
+    found: graph_diff.Recorded | None = None,
+) -> None:
+    """Write the compilation of ``program`` to the log, if there is one; ``found``: how its graph differs."""
+    rec = recorder.active
+    if rec is None:
+        return
+    rec.emit(
+        events.Compile(
+            start,
+            took,
+            program.number,
+            graph.hash,
+            len(graph.nodes),
+            len(graph.inputs),
+            len(graph.outs),
+            rec.stack(frames),
+            trigger,
+            None,
+            timing.lower,
+            timing.backend,
+            timing.from_disk,
+            rec.thread(),
+            loop.times,
+            rec.stack(loop.frames),
+            loop.ops,
+            loop.shared,
+            _run_again(tape, graph) if trigger == "read" else -1,
+            found.of(rec) if found is not None else None,
+            list(loop.turns),
+            loop.trains,
+            loop.learns,
+            timing.spared,
+            timing.kept,
+            timing.unkept,
+        )
+    )
+    if rec.keeps_code:
+        with aside():
+            texts.keep(rec, tape, graph, program, timing.lowered, rec.stack(frames))
 
 
 def _run_again(tape: Tape, graph: Graph) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import OrderedDict
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from xlaprof.recording.trace import Trace
 from xlaprof.runtime import parity
 from xlaprof.runtime.tape.graph import Graph
 
@@ -74,6 +77,8 @@ class Cache:
         self._programs: OrderedDict[Any, Program] = OrderedDict()
         self._lock = threading.Lock()
         self._built = 0
+        #: by key: programs that another thread compiles
+        self.promised: dict[Any, Future[Program]] = {}
         #: hashes of graphs whose programs were evicted
         self.forgotten: OrderedDict[str, None] = OrderedDict()
 
@@ -84,6 +89,15 @@ class Cache:
             if program is not None:
                 self._programs.move_to_end(key)
             return program
+
+    def awaited(self, key: Any) -> Program | None:
+        """The program that another thread compiles, once it is there; ``None``: none does, or it failed."""
+        promise = self.promised.get(key)
+        if promise is None:
+            return None
+        with Trace("waiting for a program that is compiled ahead"), contextlib.suppress(Exception):
+            return promise.result()
+        return None  # whoever needs it compiles it, and is told why that fails
 
     def peek(self, key: Any) -> Program | None:
         """The program, without a change of its place in the order."""

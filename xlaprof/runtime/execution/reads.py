@@ -29,7 +29,7 @@ def values(
         if all(storage.epoch != tape.epoch and storage.array is not None for storage in storages):
             for storage in storages:
                 failures.raise_if_failed(storage)
-            return [storage.array for storage in storages]
+            return _read(tape, [storage.array for storage in storages])
         if mode.eager_values is not None:
             return mode.eager_values(tape, storages)
         slots = [tape.slot_of(storage) for storage in storages]
@@ -38,7 +38,11 @@ def values(
         for storage in storages:
             if not storage.frames:
                 storage.frames = made_at(tape, run, storage.slot)
-        return [arrays[slot] for slot in slots]
+        return _read(tape, [arrays[slot] for slot in slots])
+
+
+def _read(tape: Tape, arrays: list[Any]) -> list[Any]:
+    return arrays if mode.dry is None else [mode.dry.read(tape, array) for array in arrays]
 
 
 def materialize(tape: Tape, storage: Storage, array: Any) -> None:

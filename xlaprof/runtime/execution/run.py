@@ -15,6 +15,7 @@ from xlaprof.recording.frozen import RecompileError
 from xlaprof.recording.stacks import RawFrame
 from xlaprof.runtime import metrics
 from xlaprof.runtime.recompile import graph_diff
+from xlaprof.runtime.tape import mode
 from xlaprof.runtime.tape.graph import Graph
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import Storage
@@ -56,7 +57,10 @@ def _run(
     donate: bool,
 ) -> tuple[dict[int, Any], InFlight | None]:
     plan, new = plans.find(tape, storages, computed, trigger, frames, donate=donate)
-    program = cache.get(plan.key)
+    if mode.dry is not None:
+        kept = {slot for slot in slots if slot in tape.input_at}
+        return {**_of_inputs(tape, kept), **mode.dry.run(tape, plan, storages)}, None
+    program = cache.get(plan.key) or cache.awaited(plan.key)
     try:
         if program is None:
             differs = (lambda: graph_diff.record(tape, new, storages)) if new is not None else nothing_differs

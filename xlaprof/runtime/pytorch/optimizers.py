@@ -136,7 +136,7 @@ _ready: WeakKeyDictionary[SGD, int] = WeakKeyDictionary()
 def _init_group(self: SGD, group: dict[str, Any], *lists: Any) -> Any:
     if group["momentum"] != 0 and group["dampening"] == 0 and type(self) is SGD:
         count = sum(len(one["params"]) for one in self.param_groups)
-        if _ready.get(self) != count and not (
+        if (_ready.get(self) != count or not self.state) and not (
             parity.strict or mode.run_recorded is not None or torch.compiler.is_compiling()
         ):
             _make_buffers(self, group["params"])

@@ -1,9 +1,9 @@
-"""Is the process in eager mode? The door by which lower rooms reach :mod:`xlaprof.runtime.modes.eager`."""
+"""Is the process in eager mode, or in a dry run? The doors by which lower rooms reach higher ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from xlaprof.runtime.trace.storage import Storage
@@ -14,6 +14,23 @@ run_recorded: Callable[[], None] | None = None
 eager_values: Callable[[Any, list[Storage]], list[Any]] | None = None
 #: waits for what eager mode has run on a device, or on all; set when eager mode is first used
 wait_for_eager: Callable[[Any], None] | None = None
+
+
+class DryRun(Protocol):
+    """What stands in for the device while a function is only to find its graphs. ``plan``: of execution's."""
+
+    def keep(self, storage: Storage) -> None:
+        """``storage`` is about to be written to."""
+
+    def run(self, tape: Any, plan: Any, storages: list[Storage]) -> dict[int, Any]:
+        """What the graph of ``plan`` leaves for ``storages``, by slot."""
+
+    def read(self, tape: Any, array: Any) -> Any:
+        """What a read of ``array`` gives."""
+
+
+#: set while a function is only to find its graphs. ``None``: the device runs
+dry: DryRun | None = None
 
 #: name of the function being compiled (:func:`xlaprof.runtime.modes.compile.compile`); empty outside of one
 graph_name = ""

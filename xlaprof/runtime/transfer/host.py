@@ -18,7 +18,7 @@ from xlaprof.runtime.execution import failures, inflight, reads, value_checks
 from xlaprof.runtime.execution.upload import upload
 from xlaprof.runtime.instruments import read_attribution
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
-from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.tape import mode, tapes
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.errors import Foreign, final
 from xlaprof.runtime.trace.ops import Op
@@ -208,6 +208,8 @@ def fill(tape: Tape, storage: Storage, value: torch.Tensor) -> None:
     metrics.count("CreateXlaTensor")
     metrics.count("xla::_copy_from")
     with tape.lock:
+        if mode.dry is not None:
+            mode.dry.keep(storage)
         storage.array = array
         storage.epoch = NOWHERE
         storage.frames = storage.frames or stacks.user_frames(1)

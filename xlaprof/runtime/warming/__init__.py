@@ -1,0 +1,1 @@
+"""Programs compiled before they are needed."""

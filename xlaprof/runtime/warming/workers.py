@@ -1,0 +1,72 @@
+"""Programs compiled on other cores, while the program goes on."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from time import perf_counter_ns
+from typing import NamedTuple
+
+from xlaprof.recording.stacks import RawFrame
+from xlaprof.runtime.clock import aside
+from xlaprof.runtime.execution import compiling
+from xlaprof.runtime.execution.build import build
+from xlaprof.runtime.execution.program import Plan, Program, Timing, cache
+from xlaprof.runtime.tape import unrolled_loops
+from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace.trie import Unrolled
+
+#: limit of compilations at a time: each has threads of its own inside of XLA
+_MOST = 8
+
+
+class Made(NamedTuple):
+    """A program, and what its making took."""
+
+    program: Program
+    timing: Timing
+    began: int  # ns
+    took: int  # ns
+
+
+class Job(NamedTuple):
+    """A compilation that has been ordered."""
+
+    tape: Tape
+    plan: Plan
+    loop: Unrolled
+    future: Future[Program]
+    made: list[Made]  # empty until it has ended
+
+    def record(self, frames: tuple[RawFrame, ...]) -> None:
+        """Write it to the log as asked for at ``frames``, once it has ended."""
+        self.future.add_done_callback(lambda _: self._record(frames))
+
+    def _record(self, frames: tuple[RawFrame, ...]) -> None:
+        for program, timing, began, took in self.made:
+            compiling.record(self.tape, self.plan.graph, program, timing, began, took, "ahead", frames, self.loop)
+
+
+_pool: ThreadPoolExecutor | None = None
+
+
+def order(tape: Tape, plan: Plan) -> Job:
+    """Have the program of ``plan`` compiled; whoever needs it meanwhile waits for it (:meth:`Cache.awaited`)."""
+    global _pool
+    if _pool is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        _pool = ThreadPoolExecutor(min(_MOST, cores), thread_name_prefix="xlaprof-ahead")
+    made: list[Made] = []
+    future = _pool.submit(_make, cache.number(), tape, plan, made)
+    cache.promised[plan.key] = future
+    future.add_done_callback(lambda _: cache.promised.pop(plan.key, None))
+    return Job(tape, plan, unrolled_loops.of(tape.node), future, made)
+
+
+def _make(number: int, tape: Tape, plan: Plan, made: list[Made]) -> Program:
+    with aside():
+        began = perf_counter_ns()
+        program, timing = build(number, plan.key, plan.graph, tape.device, plan.key[2])
+        made.append(Made(program, timing, began, perf_counter_ns() - began))
+        compiling.keep(program, "ahead", made[0].took)
+    return program
