@@ -273,7 +273,7 @@ CASES = [
         "sums after a barrier",
         "recompile",
         logs(barrier=False),
-        " decides on: it begins a graph",
+        " after it: what it records is a small graph of its own then, and the steps have one graph.",
         logs(barrier=True),
         (),
     ),
@@ -281,7 +281,7 @@ CASES = [
         "a norm after the barrier",
         "recompile",
         watches(before=False),
-        ", so that every graph holds it; or call",
+        "; or compute it before the barrier, so that every graph holds it",
         watches(before=True),
     ),
     Case(

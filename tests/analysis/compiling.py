@@ -36,7 +36,9 @@ class Compiling:
         self.story.emit(
             Recompile(t=self.story.now, compile=name, guards=list(guards), versions=1, **event)  # type: ignore[arg-type]
         )
-        self.compile(name, ms, **{key: value for key, value in fields.items() if key not in ("fresh", "against")})  # type: ignore[arg-type]
+        self.compile(
+            name, ms, **{key: value for key, value in fields.items() if key not in ("fresh", "against", "dynamic")}
+        )  # type: ignore[arg-type]
 
     def broke(self, name: str, line: int, reason: str = "print cannot be in a graph", **fields: object) -> None:
         stack = self.story.line(line, "print(x)", func="forward")

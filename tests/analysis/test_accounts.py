@@ -285,15 +285,21 @@ def test_what_comes_after_the_training_is_no_warm_up() -> None:
 
 
 def test_what_was_recorded_before_the_only_loop_is_part_of_its_first_graph() -> None:
-    story = Story()
-    zeros = story.line(9, "self.mean = torch.zeros(3, device=device)", "Meter.__init__", outer=(30,))
-    barrier = story.line(40, "xr.sync()", "main", loops=(34,))
-    gone = Change("operation", "aten::zeros", "aten::mm", stack=story.line(36, "y = x @ w", "main"), expected=zeros)
-    for n in range(12):
-        story.trace(2)
-        story.barrier(barrier, 10, "later" if n else "first", compile=200, change=gone if n == 1 else None)
-    compiling = account(story.report(), "compile").text
+    def set_up(ms: float) -> Story:
+        story = Story()
+        zeros = story.line(9, "self.mean = torch.zeros(3, device=device)", "Meter.__init__", outer=(30,))
+        barrier = story.line(40, "xr.sync()", "main", loops=(34,))
+        gone = Change("operation", "aten::zeros", "aten::mm", stack=story.line(36, "y = x @ w", "main"), expected=zeros)
+        for n in range(12):
+            story.trace(2)
+            story.barrier(barrier, 10, "later" if n else "first", compile=ms, change=gone if n == 1 else None)
+        return story
+
+    assert set_up(200).findings() == []
+    compiling = account(set_up(200).report(), "compile").text
     assert "for the first of a loop also holds what train.py:9 (self.mean = torch.zeros(3, device=device))" in compiling
+    (dear,) = set_up(2_000).findings()
+    assert (dear.kind, dear.place.line, dear.cost_s) == ("recompile", 9, 2.0)
 
 
 def test_warm_up_is_said_of_the_first_steps_only() -> None:

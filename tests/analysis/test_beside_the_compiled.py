@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import pytest
 
-from tests.analysis.compiling import Compiling
+from tests.analysis.compiling import Compiling, shape
 from tests.story import MS, Story
 from xlaprof.analysis.model import Finding
 from xlaprof.events import Batches, Change, DataWait, Guard, Look
 
 
-def looking(called: str, line: int, state: str = "python", *, loop: int = 118, ms: int = 400) -> Compiling:
+def looking(
+    called: str,
+    line: int,
+    state: str = "python",
+    *,
+    loop: int = 118,
+    ms: int = 400,
+    call: str = "returns = slow(rewards)",
+) -> Compiling:
     """A minute of compiled steps at line 120, and ten turns in which line 124 calls a function that looks find."""
     compiling = Compiling()
     story = compiling.story
     compiling.call = story.line(120, "loss = fast(x)", func="main", loops=(118,))
     compiling.compile("0/0", 50_000)
-    stack = story.line(line, called, func="slow", outer=(124,), loops=(0, loop), call="returns = slow(rewards)")
+    stack = story.line(line, called, func="slow", outer=(124,), loops=(0, loop), call=call)
     for _ in range(10):
         story.emit(Look(story.now, ms * MS, stack, state))
         story.spend(ms)
@@ -32,7 +41,9 @@ def test_a_call_that_takes_much_of_the_turns_is_told_at_the_line_that_costs() ->
     assert (finding.place.line, finding.count, round(finding.cost_s, 1)) == (79, 10, 4.0)
     assert "called at train.py:124 (returns = slow(rewards)), most of it at train.py:79" in finding.cause
     assert "40% of the time that neither compiling nor imports took" in finding.cause
-    assert "in place of a loop over elements" in finding.advice
+    assert finding.advice.startswith("Do once what is the same in each turn; work on whole arrays")
+    (shown,) = looking("writer.add_histogram(name, p.grad)", 79, call="watch(model)").findings("idle_gap")
+    assert shown.advice.startswith("Do it in each tenth turn, or more seldom"), "nobody takes its value"
     (running,) = [one for one in looking("x", 79).story.report().accounts if one.what == "run"]
     assert round(running.explained_s, 1) == 4.0
 
@@ -110,13 +121,13 @@ def test_a_batch_is_slow_at_the_line_that_looks_found_while_it_was_drawn() -> No
     assert "which is made at train.py:45 (sound = np.convolve(raw" in finding.cause
 
 
-def advised(*guards: Guard, line: int = 61, code: str = "x = self.model(ids)") -> str:
+def advised(*guards: Guard, line: int = 61, code: str = "x = self.model(ids)", **fields: object) -> str:
     """The advice of the one finding on a function that is compiled again for each of these."""
     compiling = Compiling()
     stack = compiling.story.line(line, code, func="forward")
     compiling.compile("0/0")
     for n, guard in enumerate(guards, 1):
-        compiling.recompile(f"0/{n}", Guard(guard.kind, guard.subject, guard.old, guard.new, guard.text, stack=stack))
+        compiling.recompile(f"0/{n}", msgspec.structs.replace(guard, stack=stack), **fields)
     compiling.story.finish()
     (finding,) = compiling.findings("recompile")
     return finding.advice
@@ -129,6 +140,14 @@ def test_adapters_that_take_turns_are_kept_by_a_limit_or_stacked() -> None:
     assert "let the limit hold as many versions, knowingly" in advice
     assert "one stacked tensor" in advice
     assert advised(guards[0], guards[1]).startswith("Set self.model.active_adapter before the first call, and keep it")
+
+
+def test_sizes_under_static_shapes_are_marked_dynamic_first_and_few_that_were_chosen_may_stay() -> None:
+    few = advised(shape(128, 96), shape(96, 64), dynamic="False")
+    assert few.startswith("Mark the dimension dynamic before the first call")
+    assert "without dynamic=False, which makes one graph for the first size and one for all others" in few
+    assert few.endswith("or keep these 3 sizes, each of which is compiled once.")
+    assert "pad dimension 0 of x to a few sizes" in advised(shape(128, 97), shape(97, 61), dynamic="False")
 
 
 def test_a_rate_of_dropout_is_no_buffer() -> None:

@@ -8,7 +8,7 @@ import pytest
 from story import Story
 
 from xlaprof.analysis.model import Finding
-from xlaprof.events import Batches, Difference, DynamoCompile, GraphDiff, Look, Operation
+from xlaprof.events import Batches, Block, Difference, DynamoCompile, GraphDiff, Look, Operation
 
 
 def grown(code: str, *others: str, first: int = 4, each: int = 4, steps: int = 6) -> Finding:
@@ -107,3 +107,54 @@ def test_slow_batches_are_judged_by_the_time_of_the_steps_however_long_a_cold_co
     if found:
         assert "50% of the time that neither compiling nor imports took" in found[0].cause
         assert [place.line for place in found[0].also] == [70, 50]
+
+
+def test_a_tensor_that_a_line_brings_once_is_padded_once_with_the_other_of_the_line() -> None:
+    """Each client's windows and labels: brought to the device once, and used in two steps of each of its turns."""
+    story = Story()
+    barrier, made = story.line(90, "torch_xla.sync()"), story.line(24, "self.x, self.y = x.to(device), y.to(device)")
+    reads = story.line(43, "return self.net(x)", func="Net.forward")
+    loss = story.line(30, "F.cross_entropy(model(self.x), self.y).backward()")
+    rows = (88, 72, 24, 40, 56)
+    for n, (old, new) in enumerate(pairwise([rows[0], *rows])):
+        for again in (False, True):
+            windows = Difference(
+                "shape", f"f32[{old},24]", f"f32[{new},24]", "self", came=Operation("aten::addmm", reads),
+                made=0 if again else made, moved=not again,
+            )  # fmt: skip
+            labels = Difference(
+                "shape", f"s64[{old}]", f"s64[{new}]", "target", came=Operation("aten::nll_loss_forward", loss),
+                made=made, moved=True,
+            )  # fmt: skip
+            found = [windows] if again else [windows, labels]
+            with story.step():
+                change = GraphDiff(2 * n, differences=found, total=len(found)) if n else None
+                story.barrier(barrier, 8, f"{new} rows, {again}", change=change)
+    (finding,) = story.findings("recompile")
+    assert finding.place.line == 24
+    assert "Sizes vary together" not in finding.cause
+    assert finding.remedy.count("x = torch.nn.functional.pad(x") == finding.remedy.count("y = torch.nn.functional") == 1
+
+
+def test_a_condition_that_asks_the_number_which_is_special_is_named_with_it() -> None:
+    """The last of the steps of a diffusion adds no noise: its number is 0, which is a part of the graph as well."""
+
+    def advice(condition: str) -> str:
+        story = Story()
+        barrier, fill = story.line(89, "torch_xla.sync()"), story.line(82, "t = torch.full((n,), i, device=device)")
+        asks, noise = story.line(86, condition), story.line(87, "x = x + torch.randn_like(x)")
+        for n, (old, new) in enumerate(((2, 2), (2, 1), (1, 0))):
+            number = Difference(
+                "scalar", f"{old}", f"{new}", "fill_value", came=Operation("aten::full", fill), name="i"
+            )
+            gone = Block(old=[Operation("aten::randn", noise)], removed=4, roles={"": 4}, stack=noise, condition=asks)
+            path = Difference("operation", "aten::randn", "aten::clamp", expected=gone.old[0], block=gone)
+            found = [number, path] if not new else [number]
+            with story.step():
+                diff = GraphDiff(n, differences=found, total=len(found), removed=4 * (not new))
+                story.barrier(barrier, 8, f"number {new}", change=diff if n else None)
+        (finding,) = story.findings("recompile")
+        return finding.advice
+
+    assert "line 86 (`if i > 0:`) looks at i as well" in advice("if i > 0:")
+    assert "looks at" not in advice("if noisy:")

@@ -6,6 +6,8 @@ import msgspec
 import pytest
 from story import Story
 
+from xlaprof.analysis.diagnosis import SAME
+from xlaprof.analysis.model import Finding
 from xlaprof.events import Block, Change, Difference, GraphDiff, Operation
 
 
@@ -130,13 +132,33 @@ def carried(line: int, loops: tuple[int, ...] = (30,), condition: str = "") -> S
 
 def test_what_a_line_computes_behind_the_barrier_is_carried_into_the_next_steps_graph() -> None:
     (finding,) = carried(44).findings("recompile")
-    assert (finding.place.line, finding.confidence) == (44, "high")
-    assert finding.cause.startswith("What this line computes after the barrier at line 40 is still pending")
-    assert "9 operations more" in finding.cause
-    assert "Compute it before the barrier at line 40" in finding.advice
-    for other in (carried(36), carried(44, loops=()), carried(44, condition="if log:")):
+    assert (finding.place.line, finding.count) == (44, 1)
+    assert finding.cause.startswith("What this line computes begins the graph of the step that follows, 9 operations")
+    assert "or compute it before the barrier" in finding.advice
+    for other in (carried(36), carried(44, loops=())):
         (finding,) = other.findings("recompile")
-        assert "still pending" not in finding.cause, "before the barrier, outside of its loop, or now and then"
+        assert "begins the graph" not in finding.cause, "before the barrier, or outside of its loop"
+
+
+def test_a_copy_that_is_pending_when_the_loop_begins_has_its_first_step_compiled_for_itself() -> None:
+    """Shadows of the weights: in the first graph they are the weights, for no barrier came between."""
+
+    def shadows(*, added: int = 0, back: bool = False) -> list[Finding]:
+        story = Story()
+        barrier, line = story.line(40, "xr.sync()", loops=(30,)), story.line(36, "shadow.lerp_(p, 0.02)", loops=(30,))
+        copied = Change("aliasing", SAME, "another tensor", "self of aten::lerp_", line, added=added, against=1)
+        for step in range(24):
+            with story.step():
+                first = not step or (back and step % 8 == 0)
+                story.barrier(barrier, 8, "first" if first else "later", 2_000, copied if step == 1 else None)
+                story.spend(8)
+        return story.findings("recompile")
+
+    (finding,) = shadows()
+    assert (finding.place.line, finding.count, finding.cost_s) == (36, 1, 2.0)
+    assert "In the first graph of the loop at line 30 the self of aten::lerp_ is one tensor with what" in finding.cause
+    assert "before the loop at line 30" in finding.advice
+    assert shadows(added=2) == shadows(back=True) == [], "other operations as well, or a sum that each epoch begins"
 
 
 def test_work_that_changed_once_is_told_with_the_step_and_not_as_a_habit() -> None:

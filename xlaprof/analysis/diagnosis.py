@@ -17,6 +17,8 @@ from xlaprof.events import Block, Change, Compile, Difference, GraphDiff, Loop, 
 
 #: subject of a change where one of several values that were computed alike is used, and now another
 USED = "what is used"
+#: of a tensor: it is one with another input of the graph
+SAME = "the same tensor as elsewhere"
 _INPUTS = frozenset({"shape", "dtype", "sharding"})
 #: differences that follow from another path, where operations came or went
 _FOLLOWS = _INPUTS | {"inputs", "aliasing"}
@@ -194,7 +196,7 @@ def _change(event: Compile, diff: GraphDiff, first: Difference) -> Change:
             return _loop(diff, diff.loop, first)
         return _path(event, diff, first, first.block)
     if first.kind in ("inputs", "aliasing"):  # a value computed in the graph is now an input, or the other way round
-        texts = {"old": "the same tensor as elsewhere", "new": "another tensor"} if first.kind == "aliasing" else {}
+        texts = {"old": SAME, "new": "another tensor"} if first.kind == "aliasing" else {}
         role = _part_of_training(first.came)
         return _plain(diff, first, code_seen=True, name=first.name, made=first.made, role=role, **texts)
     if first.loop is not None and 1 < first.loop.distinct == max(first.loop.old, first.loop.new):

@@ -7,6 +7,7 @@ unexplained.
 
 from __future__ import annotations
 
+import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from heapq import nlargest
@@ -22,6 +23,7 @@ from xlaprof.analysis.fold.torch_compile import FunctionTally
 from xlaprof.analysis.model import Charge, CompiledFunctions, Finding, FunctionStat, Place
 from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import DEAR, HABIT, LISTED, LOOKED_NS, MOST, NAMED, WORTH_SAYING
+from xlaprof.analysis.statements import nodes
 from xlaprof.events import Look
 from xlaprof.text.quantities import duration, percent, plural
 
@@ -187,9 +189,12 @@ def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], running
             "(every_n_epochs of Lightning's ModelCheckpoint, save_strategy of transformers' TrainingArguments)."
         )
     else:
+        # of a call whose value nobody takes: a log, a picture
+        seldom = "Do it in each tenth turn, or more seldom, where it only shows or keeps something. Else d"
+        shown = any(isinstance(one.value, ast.Call) for one in nodes(line.acting.code, ast.Expr))
         advice = (
-            "Do once what is the same in each turn; work on whole arrays, or on many rows at a time, in place of a "
-            "loop over elements, and with sums that go on in place of sums begun anew; or do it less often."
+            f"{seldom if shown else 'D'}o once what is the same in each turn; work on whole arrays, or on many rows at "
+            "a time, in place of a loop over elements, and with sums that go on in place of sums begun anew."
         )
     return facts.finding(
         "idle_gap",

@@ -9,27 +9,22 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from xlaprof.analysis.principles import HABIT, NAMED
+from xlaprof.analysis.shapes import are_chosen, sizes
 from xlaprof.events import Guard
 
-_SHAPE = r"\[([\d, ?]*)\]"
 _NUMBER = r"-?[\d.]+(?:e[+-]?\d+)?"
 #: backends that compile a program for every size, whatever Dynamo makes dynamic
 _FIXED_SHAPES = ("openxla", "openxla_eval", "torchxla_trace_once", "tpu")
 
 
-def _sizes(shape: str) -> list[str] | None:
-    found = re.search(_SHAPE, shape)
-    return [part.strip() for part in found[1].split(",") if part.strip()] if found else None
-
-
 def _size(shape: str, dim: int) -> int | None:
-    sizes = _sizes(shape) or []
-    return int(sizes[dim]) if dim < len(sizes) and sizes[dim].isdigit() else None
+    found = sizes(shape) or []
+    return int(found[dim]) if dim < len(found) and found[dim].isdigit() else None
 
 
 def sizes_of_dim(guard: Guard) -> tuple[str, str]:
     """The old and the new size of the dimension that changed; where none did, the guard's old and new value."""
-    old, new = _sizes(guard.old), _sizes(guard.new)
+    old, new = sizes(guard.old), sizes(guard.new)
     if guard.dim < 0 or new is None or guard.dim >= len(new):
         return guard.old, guard.new
     return (old[guard.dim] if old is not None and len(old) == len(new) else ""), new[guard.dim]
@@ -84,10 +79,12 @@ def _advise_shape(guard: Guard, case: Case) -> str:
     if re.search(r"past_key_values|cache", name):
         return "Generate with a cache of fixed size (cache_implementation='static'), which does not grow by each token."
     before, now = _size(guard.old, dim), _size(guard.new, dim)
-    sizes = {one for each in case.guards for one in (_size(each.old, dim), _size(each.new, dim)) if one is not None}
-    is_last_batch = len(sizes) <= 2 and dim == 0 and before is not None and now is not None and now < before
+    taken = {one for each in case.guards for one in (_size(each.old, dim), _size(each.new, dim)) if one is not None}
+    is_last_batch = len(taken) <= 2 and dim == 0 and before is not None and now is not None and now < before
     if is_last_batch:
         pad = f"pad the last batch to {before} or pass drop_last=True to the DataLoader"
+    elif 1 < len(taken) <= HABIT and are_chosen(map(str, taken)):
+        pad = f"keep these {len(taken)} sizes, each of which is compiled once"
     else:
         pad = f"pad dimension {dim} of {name} to a few sizes"
     if case.backend in _FIXED_SHAPES:
@@ -102,12 +99,13 @@ def _advise_shape(guard: Guard, case: Case) -> str:
         mark = f"torch._dynamo.maybe_mark_dynamic(x, {dim}) on the tensor x that is passed as {name}"
     if case.others:
         mark += f" and the same for {' and '.join(case.others)}"
-    if sizes & {0, 1}:
-        others = f", and mark the dimension dynamic: {mark}" if len(sizes) > 2 else ""
-        return _apart(guard, min(sizes), others)
+    if taken & {0, 1}:
+        others = f", and mark the dimension dynamic: {mark}" if len(taken) > 2 else ""
+        return _apart(guard, min(taken), others)
+    how = "with dynamic=True"
     if case.dynamic == "False":
-        return f"Compile without dynamic=False, or mark the dimension dynamic before the first call, {mark}; or {pad}."
-    return f"Mark the dimension dynamic before the first call, {mark}, or compile with dynamic=True; or {pad}."
+        how = "without dynamic=False, which makes one graph for the first size and one for all others"
+    return f"Mark the dimension dynamic before the first call, {mark}, or compile {how}; or {pad}."
 
 
 def _apart(guard: Guard, size: int, others: str = "") -> str:

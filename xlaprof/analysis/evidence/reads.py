@@ -142,8 +142,9 @@ class Reads:
     def is_habit(self, facts: Facts) -> bool:
         """Whether they make a finding."""
         tally = self.tally
-        if self.count >= HABIT and self.barrier and not self._is_rare(facts):
-            return True  # even without a wait: the device stops there
+        often = self.count >= HABIT or (self.count > 1 and _is_dear(facts, self.stacks))
+        if often and self.barrier and not self._is_rare(facts):
+            return True  # even without a wait: the device stops there, and a graph is compiled however seldom it comes
         stalled = self.count * tally.stalled // tally.known if tally.known else self.count
         if stalled < HABIT:
             return False
@@ -301,7 +302,7 @@ def _barrier_after(facts: Facts, stacks: list[int]) -> int:
         elif read and stack in facts.barriers:
             after[stack] += shares_loop(facts.names, read, stack)
             read = 0
-    return next((stack for stack, count in after.most_common(1) if count >= HABIT), 0)
+    return next((stack for stack, count in after.most_common(1) if count > 1), 0)
 
 
 def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> Literal["in_steps", "looped", "count", ""]:

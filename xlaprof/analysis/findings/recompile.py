@@ -21,7 +21,7 @@ from xlaprof.analysis.recompiles.advice import advise
 from xlaprof.analysis.recompiles.along import passes
 from xlaprof.analysis.recompiles.explanation import explanation
 from xlaprof.analysis.recompiles.extra import groups
-from xlaprof.analysis.recompiles.group import Group, grows, of_batch, same_number, values
+from xlaprof.analysis.recompiles.group import Group, grows, is_carried, of_batch, same_number, values
 from xlaprof.analysis.recompiles.varying import made_by, varying
 from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.whatif import replay
@@ -29,6 +29,8 @@ from xlaprof.text.quantities import duration
 
 #: roles of operations that only some micro-batches have
 _ACCUMULATED = frozenset({"grad", "optimizer"})
+#: roles of what a graph holds of before: its own operations are recorded all the same, for the graph of the others
+_HELD = frozenset({"entry", "pending"})
 #: sorts of changes that the code makes, not what it is given; and roles of those that who calls it chooses
 _WRITTEN = frozenset({"operation", "outputs", "inputs", "aliasing", "size"})
 _CHOSEN = frozenset({"mode", "autocast", "loop"})
@@ -63,7 +65,10 @@ def _finding(facts: Facts, group: Group) -> Finding:
         count=count,
         counted=Known(tuple(moments)),
         cost_s=group.cost_s,
-        cut=replay.together(replay.compiles([record], 1 - share) for record, share in _avoidable(facts, group)),
+        cut=replay.together(
+            replay.compiles([record], 1 - share, recorded=change.role in _HELD or is_carried(facts, group))
+            for record, share in _avoidable(facts, group)
+        ),
         of_the_line=(group.sort in _WRITTEN and change.role not in _CHOSEN) or computed,
         # where a library computes one number that is special once, others of its are equal to it then
         trifle=count == 1 and (group.cost_s < TRIFLE * facts.wall_s or (computed and bool(group.place.library))),

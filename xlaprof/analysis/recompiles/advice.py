@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -12,12 +13,12 @@ from xlaprof.analysis.model import Buckets, Place
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import SHOWN
 from xlaprof.analysis.recompiles import along, arguments, growth, wording
-from xlaprof.analysis.recompiles.design import are_chosen
 from xlaprof.analysis.recompiles.explanation import plain_advice
 from xlaprof.analysis.recompiles.group import Group, grows, special_too
-from xlaprof.analysis.recompiles.shapes import axes, dims, dtype, dtype_code
 from xlaprof.analysis.recompiles.varying import Size, last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import quoted
+from xlaprof.analysis.shapes import are_chosen, axes, dims, dtype, dtype_code
+from xlaprof.analysis.statements import nodes
 from xlaprof.analysis.whatif import barriers
 from xlaprof.text.quantities import percent, plural
 from xlaprof.vocabulary import Vocabulary, fill
@@ -49,9 +50,10 @@ def advise(facts: Facts, group: Group) -> Advice:
         return Advice(*growth.advise(facts, group)) if carried else _shape(facts, group)
     if group.sort == "scalar" and change.role != "shared":
         advice = _scalar(words, group)
-        return advice._replace(text=" ".join((advice.text, *_others(facts, group))))
+        return advice._replace(text=" ".join((advice.text, *_others(facts, group), *_decided(facts, group))))
     if group.sort == "argument" and not change.role:
-        return Advice(*arguments.advise(facts, group))
+        text, remedy = arguments.advise(facts, group)
+        return Advice(" ".join((text, *_decided(facts, group))), remedy)
     if change.role == "barrier" and not barriers.without(facts.run, [change.stack]).pays(group.cost_s):
         return Advice("Let every step have this barrier: without it there would be more graphs, or larger ones.")
     if group.sort == "operation" and change.name and not change.role:
@@ -65,22 +67,10 @@ def advise(facts: Facts, group: Group) -> Advice:
             f"Begin with what the other turns find there instead of None (zeros where values are added up), so that "
             f"the first turn at {quoted(facts.place(change.condition))} records the same."
         )
-    if _is_beginning(group):
-        return Advice(
-            f"Call {words.barrier} after what {quoted(facts.place(change.condition))} decides on: it begins a "
-            "graph, and what follows it is the graph of the other steps."
-        )
     text, remedy = plain_advice(facts, group)
     if group.sort == "dtype":
         remedy = f"{name} = {fill(words.convert_code, name=name, dtype=dtype_code(words, dtype(change.old)))}"
     return Advice(text, remedy)
-
-
-def _is_beginning(group: Group) -> bool:
-    """Whether a condition adds operations in front of all others: a barrier behind them leaves the usual graph."""
-    change, parts = group.first, group.extras[0].record.parts
-    in_front = group.sort == "operation" and not change.role and not change.position and not change.removed
-    return in_front and change.condition > 0 and len(parts) == 1 and parts[0].size == change.added > 0
 
 
 def _scalar(words: Vocabulary, group: Group) -> Advice:
@@ -117,6 +107,19 @@ def _others(facts: Facts, group: Group) -> Iterator[str]:
         yield f"That alone is not enough: the same graphs have other such numbers ({numbers})."
     options = [library_options.advise("recompile", place, "special numbers", "", "", facts.words) for place in places]
     yield from dict.fromkeys(one.advice for one in options if one.is_option)
+
+
+def _decided(facts: Facts, group: Group) -> Iterator[str]:
+    """What the number that changes decides on, too, in some of these graphs: by a condition that names it."""
+    name = group.first.name
+    parts = (part.change for extra in group.extras for part in extra.record.parts)
+    places = dict.fromkeys(facts.place(one.condition) for one in parts if one.what == "operation" and one.condition)
+    asking = [place for place in places if name in (one.id for one in nodes(place.acting.code, ast.Name))]
+    if asking:
+        yield (
+            f"{' and '.join(map(quoted, asking))} looks at {name} as well, so that some of these graphs have other "
+            f"operations: compute the same in every turn, and choose with {facts.words.arrays}.where."
+        )
 
 
 # -- shapes

@@ -10,8 +10,8 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.principles import NAMED
 from xlaprof.analysis.recompiles.arguments import is_length
 from xlaprof.analysis.recompiles.group import Group
-from xlaprof.analysis.recompiles.shapes import axes, dims
 from xlaprof.analysis.recompiles.wording import quoted
+from xlaprof.analysis.shapes import axes, dims
 from xlaprof.events import Change
 
 #: the head of a loop whose passes a padded tensor decides: it runs over it, or over its length

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from math import gcd
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.principles import DEAR, HABIT, LARGE, MANY
 from xlaprof.analysis.recompiles.group import Group, versions
-from xlaprof.analysis.recompiles.shapes import dims
+from xlaprof.analysis.shapes import are_chosen
 from xlaprof.analysis.timeline.rhythm import Rhythm
 
 _LONG_S = 5.0  # what was chosen, and costs more, is told where it is a large share of the run, too
 CONDITIONS = ("if ", "elif ")
-_ROUND = 8  # what sizes that were chosen are multiples of; or they are no larger than so many times what they are
 _MOST = 0.7  # of the interruptions that are equally long
 
 
@@ -50,16 +48,6 @@ def _are_buckets(turns: Iterable[str]) -> bool:
     """Whether each size is twice the one before: what is padded so has as few graphs as its author wanted."""
     sizes = sorted(int(one) for one in turns if one.isdecimal())
     return len(sizes) >= HABIT and all(2 * one == other for one, other in pairwise(sizes))
-
-
-def are_chosen(shapes: Iterable[str]) -> bool:
-    """Whether each dimension takes multiples of one number only, round or few; beside 1, as of a single token."""
-    rows = [dims(one) or ((int(one),) if one.isdecimal() else ()) for one in shapes]
-    for sizes in map(set, zip(*rows, strict=False)):
-        unit, most = gcd(*(sizes - {1})), max(sizes)
-        if len(sizes - {1}) > 1 and unit < _ROUND and (unit == 1 or most > _ROUND * unit):
-            return False
-    return True
 
 
 def _is_kept(own: list[Rhythm], sizes: int) -> bool:

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.places import short
+from xlaprof.analysis.places import named, short
 from xlaprof.analysis.principles import HABIT
-from xlaprof.analysis.recompiles.group import Group, grows, is_chosen, special_number, window_of
-from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
+from xlaprof.analysis.recompiles.group import Group, grows, is_carried, is_chosen, special_number, window_of
 from xlaprof.analysis.recompiles.varying import last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor
+from xlaprof.analysis.shapes import axes, dims, dtype
 from xlaprof.text.quantities import duration, plural, times
 
 
@@ -83,10 +83,10 @@ _TEXTS = {
         "Call {words.barrier} between this line and the loop: what it records is a small graph of its own then.",
     ),
     "operation carried": _Text(
-        "what this line computes after the barrier{at} is still pending when the next step is recorded, whose graph "
-        "holds it, {count} more than in a step before which nothing was computed so",
-        "Compute it before the barrier{at}, so that every graph holds it; or call {words.barrier} after it: what is "
-        "pending is a small graph of its own then, and the steps have one graph.",
+        "what this line computes{often}{decides_on} begins the graph of the step that follows, {count} more than in a "
+        "step before which nothing was computed so",
+        "Call {words.barrier} after it: what it records is a small graph of its own then, and the steps have one "
+        "graph{each_time}.",
     ),
     "operation pending": _Text(
         "what a loop records by this line is still pending when the next step is recorded, for no barrier ended it: "
@@ -153,6 +153,12 @@ _TEXTS = {
         _WARM_UP,
     ),
     "aliasing": _Text("which inputs of the graph are the same tensor changed {went}{of}", _WARM_UP),
+    "aliasing entry": _Text(
+        "in the first graph of the loop{over_turns} {held} is one tensor with what it was copied from, for the copy, "
+        "made before the loop, is still pending; since then it is a tensor of its own",
+        "Call {words.barrier} before the loop{over_turns}, once all that it begins with is made: the step is then "
+        "compiled once.",
+    ),
     "sharding": _Text(
         "how a tensor lies over the devices changed {went}{of}",
         "Call {words.shard} on the tensor once, before the first step, and give every batch the same sharding.",
@@ -193,6 +199,8 @@ def _text(facts: Facts, group: Group) -> _Text:
         variant = "loop if"
     elif variant == "loop" and _grows(group):
         variant = "loop grows"
+    elif is_carried(facts, group):
+        variant = "carried"
     elif f"{sort} {variant}" not in _TEXTS and change.against and (not change.added or not change.removed):
         variant = "more" if change.added else "less" if change.removed else ""
     return _TEXTS.get(f"{sort} {variant}") or _TEXTS.get(sort, _OTHER)
@@ -235,6 +243,7 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
         )
     argument, subject = change.name or expression(group.place.code, change), change.subject or "an argument"
     special = dict.fromkeys(text for one in changes for text in (one.old, one.new) if special_number(text))
+    turns = facts.names.loop(group.extras[0].record.stack)
     over = re.fullmatch(r"for .+ in ([\w.]+):", group.place.code)  # what a loop runs over, but a call
     return {
         "old": change.old,
@@ -256,6 +265,8 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
         "whether": whether,
         "choice": "choice" if whether.startswith("whether") else "sequence of choices",
         "often": f" {rhythm}" if rhythm.startswith(("every", "from")) else "",
+        "decides_on": f", where {quoted(condition)} holds," if condition.line else "",
+        "each_time": "" if condition.line else "; or compute it before the barrier, so that every graph holds it",
         "at": f" at line {barrier.line}" if barrier.line else "",
         "where": f" (line {expected.line})" if expected.line and expected.line != group.place.line else "",
         "turn": f"every turn of the loop at line {group.place.loop}"
@@ -267,6 +278,7 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
         "grown": f" ({over[1]} grows)" if over else "",
         "head": f" ({group.place.code.rstrip(':')})" if group.place.code else "",
         "loop": f" ({inner.code.rstrip(':')})" if inner.code else "",
+        "over_turns": f" at {named(turns)}" if turns.line else "",
         "dtype": dtype(change.old),
         "shape": _shape(facts, group, went),
         "outputs": _outputs(facts, group, went),

@@ -20,7 +20,7 @@ from functools import partial
 
 import msgspec
 
-from xlaprof.analysis.diagnosis import USED
+from xlaprof.analysis.diagnosis import SAME, USED
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.looping import beside, growing, unbarred, visits_per_pass
@@ -30,12 +30,13 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.principles import DEAR, FELT, HABIT, KEPT, MOST
 from xlaprof.analysis.recompiles.design import CONDITIONS, by_design
 from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, is_chosen, of_batch, sizes
-from xlaprof.analysis.recompiles.shapes import dims
 from xlaprof.analysis.recompiles.variants import causes, comes_back
 from xlaprof.analysis.recompiles.varying import made_by
+from xlaprof.analysis.shapes import dims
 from xlaprof.events import Change
 
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
+_FELT_NS = 1_000_000_000  # of compiling once more as the loop begins: for less nobody changes the program
 _WARMED = 8  # graphs that a barrier makes in advance, at most
 LOOPS = ("for ", "async for ")  # a barrier at the head of one is a loader's
 _Key = tuple[str, int, str, str]  # file, line, sort of change, name
@@ -67,14 +68,16 @@ def groups(facts: Facts) -> list[Group]:
             by_line.setdefault((*place.at, *_cause(facts, change)), (change, place))
         for key, (change, place) in by_line.items():
             # the graph before held what precedes the loop: that one is not needed
-            had = change.role == "entry" and any(part.old[1] == change.stack for part in record.parts)
+            had = change.role == "entry" and (
+                change.what == "aliasing" or any(part.old[1] == change.stack for part in record.parts)
+            )
             of = programs.get(change.against, record) if had else record
             share, again = 0.0 if of_it[0].role == "state" else 1 / len(by_line), (record.program, record.t) in back
             extra = Extra(of, change, place, share, again)
             first = record.trigger not in ("read", "dynamo") and ages[record.program] <= EARLY
-            if (
-                first and change.what in _SETTLING and not again
-            ):  # replaced within the first steps of its work, for good
+            # replaced within the first steps of its work, for good: a barrier before the loop may spare it
+            spared = change.role == "entry" and of.dur >= _FELT_NS
+            if first and change.what in _SETTLING and not spared and not again:
                 early.append((key, extra))
             else:
                 found.setdefault(key, []).append(extra)
@@ -92,7 +95,8 @@ def groups(facts: Facts) -> list[Group]:
     leading = _join(all_groups, _consequences, later=True)
     meant = [g for g in leading if by_design(facts, g)]
     # one graph for a copy between tensors, which are the same until one of them is written
-    told = [g for g in leading if (g.sort != "aliasing" or len(g.extras) > 1) and not _is_meant(g, meant)]
+    once = [g for g in leading if g.sort == "aliasing" and len(g.extras) == 1 and g.first.role != "entry"]
+    told = [g for g in leading if g not in once and not _is_meant(g, meant)]
     return _join(told, partial(_of_one_batch, facts))
 
 
@@ -247,18 +251,9 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
         return None
     if _begins_as_number(change):
         return None
-    if change.what == "operation" and (before := entry(facts, record, change)):
+    if before := entry(facts, record, change):
         return msgspec.structs.replace(change, role="entry", stack=before, made=before, expected=0)
-    return msgspec.structs.replace(change, role="carried") if _is_carried(facts, record, change) else change
-
-
-def _is_carried(facts: Facts, record: CompileRecord, change: Change) -> bool:
-    """Whether the graph begins with what each turn of the barrier's loop computes behind it, and the other does not."""
-    if change.what != "operation" or change.role or change.condition or change.position or change.removed:
-        return False
-    line, barrier = (place.acting for place in facts.names.bracket(change.made, record.stack))
-    same = (line.file, line.func, line.loop) == (barrier.file, barrier.func, barrier.loop)
-    return same and 0 < line.loop < barrier.line < line.line
+    return change
 
 
 def _side_by_side(facts: Facts) -> frozenset[tuple[int, int]]:
@@ -353,9 +348,16 @@ def _begins_as_number(change: Change) -> bool:
 def entry(facts: Facts, record: CompileRecord, change: Change) -> int:
     """The stack of the difference if it was recorded before the barrier's loop: sums set to zero as each epoch begins.
 
-    Work that a condition of the program decides on, such as a copy of the best weights, is a difference of its own; and
-    where much came as well as went, that is not what makes the difference.
+    Or it lies in a tensor that the first graph has twice, and the next, of the same operations, once: a copy of it, of
+    before the loop, was pending. Work that a condition of the program decides on, such as a copy of the best weights,
+    is a difference of its own; and where much came as well as went, that is not what makes the difference.
     """
+    if change.what == "aliasing":
+        once = record.nth == 1 and facts.run.program_runs.get(change.against, 0) == 1
+        copied = once and change.old == SAME and not (change.role or change.added or change.removed)
+        return change.stack if copied and facts.names.loops(record.stack) else 0
+    if change.what != "operation":
+        return 0
     few, many = sorted((change.added, change.removed))
     size = max((part.size for part in record.parts if part.change == change), default=0)
     if size > MOST * many and few > MOST * many:

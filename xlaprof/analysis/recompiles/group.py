@@ -8,7 +8,7 @@ from typing import NamedTuple
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.recompiles.shapes import axes, dims
+from xlaprof.analysis.shapes import axes, dims
 from xlaprof.events import Change
 
 _GROWS = 2  # changes: only more sizes, each larger than the one before, are called growth
@@ -60,6 +60,19 @@ def is_chosen(change: Change) -> bool:
     """Whether it is one of the tensors that an operation is given a list of, and another one than before."""
     listed = change.subject.startswith("tensors of ") and not change.role
     return listed and change.what in ("inputs", "aliasing") and not change.old.endswith(" tensors")
+
+
+def is_carried(facts: Facts, group: Group) -> bool:
+    """Whether the graph begins with work that the others have not, and that is all: what a condition decides on, or
+    what each turn of the barrier's loop computes behind the barrier."""
+    change, record = group.first, group.extras[0].record
+    if group.sort != "operation" or change.role or change.position or change.removed:
+        return False
+    if change.condition:
+        return len(record.parts) == 1 and record.parts[0].size == change.added > 0
+    line, barrier = (place.acting for place in facts.names.bracket(change.made, record.stack))
+    same = (line.file, line.func, line.loop) == (barrier.file, barrier.func, barrier.loop)
+    return same and 0 < line.loop < barrier.line < line.line
 
 
 class Window(NamedTuple):

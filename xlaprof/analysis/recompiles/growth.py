@@ -12,8 +12,8 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import named
 from xlaprof.analysis.recompiles import along
 from xlaprof.analysis.recompiles.group import Group
-from xlaprof.analysis.recompiles.shapes import axes, dims, dtype, dtype_code
 from xlaprof.analysis.recompiles.wording import variable
+from xlaprof.analysis.shapes import axes, dims, dtype, dtype_code
 from xlaprof.analysis.statements import called, nodes
 from xlaprof.vocabulary import fill
 

@@ -14,8 +14,7 @@ from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.fold.jit import JitRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment
 from xlaprof.analysis.principles import HABIT, MANY, NAMED
-from xlaprof.analysis.recompiles.design import are_chosen
-from xlaprof.analysis.recompiles.shapes import dims, dtype, dtype_name
+from xlaprof.analysis.shapes import are_chosen, dims, dtype, dtype_name
 from xlaprof.analysis.sums import grouped
 from xlaprof.events import ArgumentChange
 from xlaprof.text.quantities import duration, plural, times

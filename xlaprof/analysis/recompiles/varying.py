@@ -11,8 +11,8 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, head
 from xlaprof.analysis.places import named
 from xlaprof.analysis.recompiles.group import Group, of_batch
-from xlaprof.analysis.recompiles.shapes import axes, dims
-from xlaprof.analysis.recompiles.wording import is_fresh, is_index, operator, tensor, variable
+from xlaprof.analysis.recompiles.wording import is_fresh, is_index, moved_names, operator, tensor, variable
+from xlaprof.analysis.shapes import axes, dims
 from xlaprof.events import Change
 
 
@@ -32,6 +32,10 @@ class Size(NamedTuple):
     @property
     def most(self) -> int:
         return self.sizes[-1]
+
+    def may_be(self, other: Size) -> bool:
+        """Whether one line reads both, of which one was there already: the same tensor, brought and used again."""
+        return (self.read, self.axis) == (other.read, other.axis) and not (self.place.line and other.place.line)
 
     @property
     def text(self) -> str:
@@ -77,13 +81,24 @@ def varying(facts: Facts, group: Group) -> list[Size]:
         alike = (
             one
             for seen, where, one in found  # in one graph they are equal; or they never are in one, as of two loops
-            if (sizes.keys() & seen.keys() and {**sizes, **seen} == {**seen, **sizes}) or not where & barriers[which]
+            if (sizes.keys() & seen.keys() and {**sizes, **seen} == {**seen, **sizes})
+            or not where & barriers[which]
+            or (not sizes.keys() & seen.keys() and any(map(size.may_be, one)))
         )
         if (others := next(alike, None)) is not None:
             others += [size] if size.text not in [other.text for other in others] else []
         elif which in own:
             found.append((sizes, barriers[which], [size]))
-    return [one._replace(alike=tuple(others)) for _, _, (one, *others) in found]
+    return [one._replace(alike=tuple(others)) for one, *others in map(_all_named, (some for _, _, some in found))]
+
+
+def _all_named(some: list[Size]) -> list[Size]:
+    """The sizes, with the name of the one tensor that is left of those that their line brings to the device."""
+    left = [one for one in moved_names(some[0].place.acting.code) if one not in [size.name for size in some]]
+    unnamed = [size for size in some if not size.name and size.place == some[0].place]
+    if len(left) != 1 or len(unnamed) != 1:
+        return some
+    return [size._replace(name=left[0]) if size in unnamed else size for size in some]
 
 
 def made_by(facts: Facts, change: Change) -> Place:

@@ -225,6 +225,11 @@ def _brought(call: ast.expr) -> list[ast.expr]:
     return call.args[:1] if called(call) == "send_cpu_data_to_device" else []
 
 
+def moved_names(code: str) -> list[str]:
+    """The variables that a line brings to the device."""
+    return [_text(one) for one in _moved(code) if isinstance(one, _VARIABLES)]
+
+
 def moved_as(code: str, name: str) -> str:
     """The expression that a line brings to the device and binds to ``name``; "" where that is a name of its own."""
     moved = _only(map(ast.unparse, _moved(code)))

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from math import gcd
 
 from xlaprof.events import Change
 from xlaprof.vocabulary import Vocabulary
 
-_SIZES = r"\[([-\d, ]*)\]"
+_SIZES = r"\[([-\d, ?]*)\]"
+_ROUND = 8  # what sizes that were chosen are multiples of; or they are no larger than so many times what they are
+
+
+def sizes(text: str) -> list[str] | None:
+    """The sizes in ``text``, "?" where one is not known; ``None`` where it is no shape."""
+    found = re.search(_SIZES, text)
+    return [part.strip() for part in found[1].split(",") if part.strip()] if found is not None else None
 
 
 def dims(text: str) -> tuple[int, ...] | None:
-    """The sizes in ``text``; ``None`` where it is no shape."""
-    found = re.search(_SIZES, text)
-    if found is None:
-        return None
-    return tuple(int(part) for part in found[1].replace(" ", "").split(",") if part)
+    """The sizes in ``text`` as numbers; ``None`` where it is no shape, or one of them is not known."""
+    found = sizes(text)
+    return tuple(map(int, found)) if found is not None and "?" not in found else None
 
 
 def dtype(text: str) -> str:
@@ -29,6 +36,16 @@ def axes(change: Change) -> tuple[int, ...]:
     if old is None or new is None or len(old) != len(new):
         return ()
     return tuple(axis for axis, (a, b) in enumerate(zip(old, new, strict=True)) if a != b)
+
+
+def are_chosen(shapes: Iterable[str]) -> bool:
+    """Whether each dimension takes multiples of one number only, round or few; beside 1, as of a single token."""
+    rows = [dims(one) or ((int(one),) if one.isdecimal() else ()) for one in shapes]
+    for sizes in map(set, zip(*rows, strict=False)):
+        unit, most = gcd(*(sizes - {1})), max(sizes)
+        if len(sizes - {1}) > 1 and unit < _ROUND and (unit == 1 or most > _ROUND * unit):
+            return False
+    return True
 
 
 _KINDS = {"f": "float", "bf": "bfloat", "s": "int", "i": "int", "u": "uint", "c": "complex"}
