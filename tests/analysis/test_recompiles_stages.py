@@ -150,12 +150,12 @@ def test_a_copy_that_is_pending_when_the_loop_begins_has_its_first_step_compiled
         for step in range(24):
             with story.step():
                 first = not step or (back and step % 8 == 0)
-                story.barrier(barrier, 8, "first" if first else "later", 2_000, copied if step == 1 else None)
+                story.barrier(barrier, 8, "first" if first else "later", 6_000, copied if step == 1 else None)
                 story.spend(8)
         return story.findings("recompile")
 
     (finding,) = shadows()
-    assert (finding.place.line, finding.count, finding.cost_s) == (36, 1, 2.0)
+    assert (finding.place.line, finding.count, finding.cost_s) == (36, 1, 6.0)
     assert "In the first graph of the loop at line 30 the self of aten::lerp_ is one tensor with what" in finding.cause
     assert "before the loop at line 30" in finding.advice
     assert shadows(added=2) == shadows(back=True) == [], "other operations as well, or a sum that each epoch begins"

@@ -13,6 +13,7 @@ WORTH_SAYING = 0.01  # a smaller part of a sum is left out of its text
 NOTICED = 0.02  # two runs of one program differ by as much: less is no gain that anybody could measure
 FELT = 0.05  # worth a change of the program
 DEAR = 0.10  # worth it though there is a reason for what costs that
+LONG_S = 5.0  # seconds: in a short run less is a large share, too, and nobody changes a program for it
 LARGE = 0.25  # even what was chosen, and costs that, may have been chosen unawares
 
 # -- is it a habit? Times, steps, graphs, turns of a loop.

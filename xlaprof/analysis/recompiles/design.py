@@ -12,12 +12,11 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.principles import DEAR, HABIT, LARGE, MANY
+from xlaprof.analysis.principles import DEAR, HABIT, LARGE, LONG_S, MANY
 from xlaprof.analysis.recompiles.group import Group, versions
 from xlaprof.analysis.shapes import are_chosen
 from xlaprof.analysis.timeline.rhythm import Rhythm
 
-_LONG_S = 5.0  # what was chosen, and costs more, is told where it is a large share of the run, too
 CONDITIONS = ("if ", "elif ")
 _MOST = 0.7  # of the interruptions that are equally long
 
@@ -29,7 +28,7 @@ def by_design(facts: Facts, group: Group) -> bool:
     once and for good is another stage of the training; gradients that a few batches add up to come in two graphs.
     """
     if group.sort == "operation":
-        return _is_stage(facts, group) or _accumulates(facts, group) or _is_regular_work(facts, group)
+        return _is_stage(facts, group) or _takes_turns(facts, group)
     if group.sort != "shape" or group.name == "rank":
         return False
     turns = {one: _rhythms(facts, own) for one, own in versions(group).items()}
@@ -40,7 +39,7 @@ def by_design(facts: Facts, group: Group) -> bool:
         return False
     if _are_buckets(turns):
         return True
-    dear = max(LARGE * facts.wall_s, _LONG_S) if are_chosen(turns) else DEAR * facts.wall_s
+    dear = max(LARGE * facts.wall_s, LONG_S) if are_chosen(turns) else DEAR * facts.wall_s
     return bool(group.first.name) or group.cost_s < dear  # modules have names
 
 
@@ -69,17 +68,6 @@ def _is_larger_since(facts: Facts, group: Group) -> bool:
     )
 
 
-def _accumulates(facts: Facts, group: Group) -> bool:
-    """Whether an optimizer steps after every so many batches: one graph with the step, and one without, take turns.
-
-    Either is interrupted again and again, and for as long. The first of them may have made the optimizer's state, and
-    never come again.
-    """
-    return group.first.role == "optimizer" and all(
-        any(map(_is_regular, _rhythms(facts, (extra.record.program, extra.change.against)))) for extra in group.extras
-    )
-
-
 def _rhythms(facts: Facts, programs: Iterable[int]) -> list[Rhythm]:
     rhythms = facts.run.program_rhythms
     return [rhythms[one] for one in programs if one in rhythms]
@@ -90,17 +78,24 @@ def _is_regular(rhythm: Rhythm) -> bool:
     return sum(away) >= HABIT and max(away) >= _MOST * sum(away)
 
 
-def _is_regular_work(facts: Facts, group: Group) -> bool:
-    """Whether the program does more, or other, work in each so-manieth step of a long run, at no large price."""
-    programs = {one for extra in group.extras for one in (extra.record.program, extra.change.against)}
-    first = min(extra.record.t for extra in group.extras)
-    # what ran once, before the first of them, is the first step's
-    runs, last = facts.run.program_runs, facts.run.programs
+def _takes_turns(facts: Facts, group: Group) -> bool:
+    """Whether work comes in each so-manieth step: an optimizer's, after so many batches, or in a long run, and at no
+    large price, any other.
+
+    Either graph is interrupted again and again, and for as long. The first step's, as of an optimizer that makes its
+    state, may never come again.
+    """
+    pairs = [(extra.record.program, extra.change.against) for extra in group.extras]
+    either = 2 if group.first.role == "optimizer" else 1
+    regular = all(any(map(_is_regular, _rhythms(facts, pair[:either]))) for pair in pairs)
+    if not regular or group.first.role:
+        return regular and group.first.role == "optimizer"
+    programs = {one for pair in pairs for one in pair}
+    first, runs, last = min(extra.record.t for extra in group.extras), facts.run.program_runs, facts.run.programs
     early = {one for one in programs if runs.get(one, 0) < HABIT and last.get(one, 0) <= first}
-    sides = {program: _rhythms(facts, [program]) for program in programs - early}
-    long = len(sides) == 2 and all(side and side[0].steps >= 2 * MANY for side in sides.values())
-    regular = long and all(_is_regular(sides[extra.record.program][0]) for extra in group.extras)
-    return regular and not group.first.role and group.cost_s < max(LARGE * facts.wall_s, _LONG_S)
+    sides = [_rhythms(facts, [program]) for program in programs - early]
+    long = len(sides) == 2 and all(side and side[0].steps >= 2 * MANY for side in sides)
+    return long and group.cost_s < max(LARGE * facts.wall_s, LONG_S)
 
 
 def _is_stage(facts: Facts, group: Group) -> bool:

@@ -27,7 +27,7 @@ from xlaprof.analysis.evidence.looping import beside, growing, unbarred, visits_
 from xlaprof.analysis.evidence.reads import in_loop, is_own_graph, takes_element
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.principles import DEAR, FELT, HABIT, KEPT, MOST
+from xlaprof.analysis.principles import DEAR, FELT, HABIT, KEPT, LONG_S, MOST
 from xlaprof.analysis.recompiles.design import CONDITIONS, by_design
 from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, is_chosen, of_batch, sizes
 from xlaprof.analysis.recompiles.variants import causes, comes_back
@@ -36,7 +36,6 @@ from xlaprof.analysis.shapes import dims
 from xlaprof.events import Change
 
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
-_FELT_NS = 1_000_000_000  # of compiling once more as the loop begins: for less nobody changes the program
 _WARMED = 8  # graphs that a barrier makes in advance, at most
 LOOPS = ("for ", "async for ")  # a barrier at the head of one is a loader's
 _Key = tuple[str, int, str, str]  # file, line, sort of change, name
@@ -76,7 +75,7 @@ def groups(facts: Facts) -> list[Group]:
             extra = Extra(of, change, place, share, again)
             first = record.trigger not in ("read", "dynamo") and ages[record.program] <= EARLY
             # replaced within the first steps of its work, for good: a barrier before the loop may spare it
-            spared = change.role == "entry" and of.dur >= _FELT_NS
+            spared = change.role == "entry" and of.dur >= LONG_S * 1e9
             if first and change.what in _SETTLING and not spared and not again:
                 early.append((key, extra))
             else:
