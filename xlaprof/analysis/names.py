@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import chain, count, repeat
 from typing import Any, NamedTuple, TypeVar
 
@@ -72,6 +72,15 @@ class Names:
         if not text_id:
             return ""
         return self._texts.get(text_id, f"#{text_id}")
+
+    def lines(self) -> Iterator[Place]:
+        """Every line that the log names with its text, once."""
+        seen = set[tuple[str, int]]()
+        for stack in self._stacks:
+            for place in self.frames(stack):
+                if place.code and place.at not in seen:
+                    seen.add(place.at)
+                    yield place
 
     def knows(self, text_id: int) -> bool:
         """Whether the log has named a string."""

@@ -81,7 +81,7 @@ def look_at_all(folder: str, wait: bool) -> int:
 
 
 def _show(feed: Feed | FleetFeed, program: Program | None = None) -> int:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):  # it draws on the last
         raise UserError(f"the terminal UI needs a terminal to draw in; without one: xlaprof report {feed.path}")
 
     from xlaprof.tui.app import LiveApp
@@ -93,6 +93,7 @@ def _show(feed: Feed | FleetFeed, program: Program | None = None) -> int:
 
 def desk(feed: Feed | FleetFeed, program: Program | None = None) -> Desk:
     """What the UI over ``feed`` may ask for."""
+    from xlaprof.commands._texts import programs, text_for_screen
     from xlaprof.tui.desk import Desk
     from xlaprof.tui.fleet import FleetFeed
 
@@ -105,6 +106,8 @@ def desk(feed: Feed | FleetFeed, program: Program | None = None) -> Desk:
         moment=feed.moment,
         code=_code,
         compare=partial(_compare, feed),
+        programs=lambda: programs(feed.path),
+        text=text_for_screen,
         exports={"HTML": _write_html, "JSON": _write_json},
         choose=feed.choose if isinstance(feed, FleetFeed) else None,
         without=frozenset(name for name, missing in absent.items() if missing),

@@ -16,11 +16,12 @@ A comment names the user's line beside what was made of it. The texts lie in run
 from __future__ import annotations
 
 import argparse
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
 from xlaprof.collection import no_collection
+from xlaprof.commands._texts import text_of, why_none
 from xlaprof.errors import UserError
 from xlaprof.text.output import say, write, write_json
 from xlaprof.text.strings import clip, did_you_mean, enumerated, printable
@@ -49,16 +50,16 @@ def run(args: argparse.Namespace) -> int:
     with closing(files.read(args.log)) as events:
         found = programs_of(events)
     if not found.programs:
-        raise UserError(_why_none(args.log, found))
+        raise UserError(why_none(args.log, found))
     if args.program is None:
         _list(found, args.log, args.json)
         return 0
     program = choose(found, args.program, args.log)
     form = _form(program, args.form)
-    text = _text(args.log, program, form)
+    text = text_of(args.log, program, form)
     other = choose(found, args.diff, args.log) if args.diff is not None else None
     if other is not None:
-        text = _diff(program, other, form, text, _text(args.log, other, _form(other, form)))
+        text = _diff(program, other, form, text, text_of(args.log, other, _form(other, form)))
     if args.json:
         from xlaprof.pages.programs import program_to_json
 
@@ -71,15 +72,6 @@ def run(args: argparse.Namespace) -> int:
         say(f"{form} of {program.title} and {other.title} is the same")
     write(text)
     return 0
-
-
-def _why_none(log: str, found: Programs) -> str:
-    again = f"xlaprof run --code -o {log} script.py, or xlaprof.record({log!r}, code=True)"
-    if found.lost:
-        return f"{log} has no text of a program, for none could be kept: {printable(found.why) or 'not known why'}"
-    if not found.compiled:
-        return f"nothing was compiled in {log}, or it was recorded without the texts of programs: {again}"
-    return f"{log} was recorded without the texts of its programs. With them: {again}"
 
 
 def choose(found: Programs, wanted: str, log: str) -> CompiledProgram:
@@ -109,28 +101,12 @@ def _form(program: CompiledProgram, wanted: str | None) -> str:
     raise UserError(f"{clip(printable(program.title), 80)} has no form '{wanted}'; it has {forms}")
 
 
-def _text(log: str, program: CompiledProgram, form: str) -> str:
-    """All texts of a form, one behind the other, with the user's lines."""
-    from xlaprof.compiled import kept
-    from xlaprof.compiled.lines import with_lines
-
-    read = partial(kept.read, log)
-    fx = ""
-    if form == "generated":
-        with suppress(UserError):  # without it the code is shown without lines
-            fx = "\n".join(read(one.file) for one in program.of("fx"))
-    texts = [with_lines(form, program.source, read(one.file), fx) for one in program.of(form)]
-    return "\n".join(f"{text.rstrip()}\n" for text in texts)
-
-
 def _diff(one: CompiledProgram, other: CompiledProgram, form: str, text: str, others: str) -> str:
     from difflib import unified_diff
 
-    from xlaprof.compiled.hlo import without_metadata
+    from xlaprof.compiled.beside import comparable
 
-    if form == "hlo":
-        text, others = without_metadata(text), without_metadata(others)
-    mine, theirs = text.splitlines(), others.splitlines()
+    mine, theirs = comparable(form, text).splitlines(), comparable(form, others).splitlines()
     if len(mine) + len(theirs) > _LONGEST_DIFF and mine != theirs:
         raise UserError(
             f"{form} of {one.title} and {other.title} has {len(mine) + len(theirs):,} lines, too many to be compared "

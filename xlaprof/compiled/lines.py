@@ -8,7 +8,7 @@ the lines. The other forms have them beside the operations already.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from xlaprof.text.strings import file_line
 
@@ -102,3 +102,23 @@ def _nodes(fx: str) -> Iterator[tuple[str, str]]:
             at = file_line(place[1], int(place[2]))
         elif at and (node := _NODE.match(line)):
             yield node[1], at
+
+
+#: "  // train.py:31" at the end of a line; "# /home/ada/train.py:9:8 (h)" of JAX's; "# train.py:3, train.py:4"
+_BESIDE = re.compile(r"(?://|#) ([^,#]*?[^,#:\s]):(\d{1,9})(?::\d+)?(?: \(.*\)|(?:, .*)| and \d+ more)?$")
+_LOOKED_AT, _SHORT = 2_000, 400  # characters of a line: what it holds may be hostile
+_LOCATED = re.compile(r"\blocation=(?:[^\s,@]*@)?([^,]+?):(\d{1,9})(?=,|\s|$)")
+
+
+def places(lines: Sequence[str]) -> Iterator[tuple[str, int] | None]:
+    """File and line of the user's that each line of a text, as :func:`with_lines` gives it, says; None where none does.
+
+    A comment on a line of its own is about those below it, up to the next.
+    """
+    above: tuple[str, int] | None = None
+    for line in lines:
+        found = _FILE.match(line[:_LOOKED_AT]) or _LOCATED.search(line[-_LOOKED_AT:]) or _BESIDE.search(line[-_SHORT:])
+        place = (found[1], int(found[2])) if found is not None else None
+        if line.lstrip().startswith(("#", "//")):
+            above = place if place is not None else None if _SOURCES.match(line) else above
+        yield place or above

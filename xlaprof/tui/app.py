@@ -33,12 +33,13 @@ from xlaprof.tui.panels.ranks import RanksPanel
 from xlaprof.tui.panels.steps import StepsPanel
 from xlaprof.tui.program import Program
 from xlaprof.tui.screens.choice import ChoiceScreen
+from xlaprof.tui.screens.code import CodeScreen
 from xlaprof.tui.screens.explained import ExplainedScreen
 from xlaprof.tui.screens.help import HelpScreen
 from xlaprof.tui.screens.question import QuestionScreen
 from xlaprof.tui.snapshot import Mark, Snapshot, waiting
 from xlaprof.tui.themes import DARK, LIGHT
-from xlaprof.tui.widgets.looking import Explain, Looking, place_text
+from xlaprof.tui.widgets.looking import Explain, Looking, ShowCode, place_text
 from xlaprof.tui.widgets.panel import Region
 from xlaprof.tui.widgets.status import StatusBar
 from xlaprof.tui.widgets.tabs import Tab, TabBar
@@ -429,6 +430,13 @@ class LiveApp(App[None]):
             self.action_panel(self._tabs[0])
             if self._every_s is None:
                 await self.refresh_now()
+
+    def on_show_code(self, event: ShowCode) -> None:
+        if self._latest is None:
+            return
+        self.push_screen(
+            CodeScreen(self.desk, self._latest.path, self._latest.cwd, event.source, event.key, event.name, event.other)
+        )
 
     def on_explain(self, event: Explain) -> None:
         self._explain(event.finding)

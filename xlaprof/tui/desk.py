@@ -14,6 +14,7 @@ from xlaprof.analysis.model import Finding, Place, Report
 from xlaprof.analysis.views.course import Bar
 from xlaprof.analysis.views.moment import Moment
 from xlaprof.analysis.views.painting import Painting, View
+from xlaprof.analysis.views.programs import CompiledProgram, Programs
 from xlaprof.tui.program import Program
 from xlaprof.tui.snapshot import Mark
 
@@ -34,6 +35,13 @@ class Code(msgspec.Struct, frozen=True):
     path: str = ""
 
 
+class ProgramText(msgspec.Struct, frozen=True):
+    """A text of a compiled program, and the line of the user's that each of its lines comes from, where it is known."""
+
+    lines: tuple[str, ...]
+    places: tuple[Place | None, ...]
+
+
 class Desk(msgspec.Struct, frozen=True):
     """Each is None where it cannot be had."""
 
@@ -51,6 +59,10 @@ class Desk(msgspec.Struct, frozen=True):
     exports: Mapping[str, Callable[[Report], str]] = {}
     #: the page of ``xlaprof compare`` from the recording at a path to this one, to be printed so many columns wide
     compare: Callable[[str], Callable[[int], RenderableType]] | None = None
+    #: the compiled programs whose texts were kept; a :class:`UserError` says why there is none
+    programs: Callable[[], Programs] | None = None
+    #: (all of them, the program's directory, its log, which one, which form of it, whether to be compared): its text
+    text: Callable[[Programs, str, str, CompiledProgram, str, bool], ProgramText] | None = None
     #: have another rank on the screen, by the path of its log
     choose: Callable[[str], None] | None = None
     #: panels that there is nothing for

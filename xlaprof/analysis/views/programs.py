@@ -56,6 +56,7 @@ class Programs(msgspec.Struct, frozen=True):
     compiled: int  # what the recording has compiled, with texts or without
     lost: int  # texts that were not kept
     why: str
+    lines: tuple[Place, ...] = ()  # of the program, as the recording holds them
 
 
 def programs_of(events: Iterable[AnyEvent]) -> Programs:
@@ -105,4 +106,4 @@ def programs_of(events: Iterable[AnyEvent]) -> Programs:
         seconds = times[which] / 1e9 if which < len(times) else None
         place = names.place(code.stack)
         found.append(CompiledProgram(*key, names.text(code.func), place, seconds, tuple(texts[key])))
-    return Programs(tuple(found), compiled, lost, why)
+    return Programs(tuple(found), compiled, lost, why, tuple(names.lines()))

@@ -19,7 +19,7 @@ from xlaprof.text.quantities import duration, plural, times
 from xlaprof.text.safe import for_screen
 from xlaprof.text.strings import printable
 from xlaprof.tui.snapshot import Snapshot
-from xlaprof.tui.widgets.looking import Looking, place_text
+from xlaprof.tui.widgets.looking import Looking, ShowCode, place_text
 from xlaprof.tui.widgets.panel import Line, Panel, Region, heading, line, quiet
 
 _LONGEST = 140  # cells of a label
@@ -88,6 +88,13 @@ class FunctionsPanel(Container, Region):
         if event.node.data is not None:
             self.query_one(FunctionDetail).draw(event.node.data)
             self.post_message(Looking(event.node.data.place))
+
+    def on_tree_node_selected(self, event: Tree.NodeSelected[Node]) -> None:
+        event.stop()
+        if isinstance(event.node.data, Function):
+            self.post_message(ShowCode("torch.compile", name=event.node.data.name))
+        elif isinstance(event.node.data, FunctionStat):
+            self.post_message(ShowCode("jax", name=event.node.data.name))
 
 
 def _note(report: Report) -> str:

@@ -17,7 +17,7 @@ from xlaprof.text.quantities import duration, plural
 from xlaprof.text.safe import for_screen
 from xlaprof.tui.snapshot import Snapshot
 from xlaprof.tui.widgets.bars import bar_rows
-from xlaprof.tui.widgets.looking import Looking, place_text
+from xlaprof.tui.widgets.looking import Looking, ShowCode, place_text
 from xlaprof.tui.widgets.panel import Line, Panel, Region, heading, line, quiet
 from xlaprof.tui.widgets.table import Column, SortedTable
 
@@ -53,7 +53,7 @@ class GraphsPanel(Container, Region):
     """The table; beside it, or below, the tree of where graphs parted and the selected graph."""
 
     TITLE = "Graphs"
-    HELP = "programs that were compiled; m marks one, which the next is put beside"
+    HELP = "programs that were compiled; m marks one, which the next is put beside; enter: its code"
     ORDER = 12
     PLACE = "page"
     BINDINGS = [Binding("m", "mark", "Mark")]  # noqa: RUF012  # Textual types it as a list
@@ -136,6 +136,12 @@ class GraphsPanel(Container, Region):
     def on_sorted_table_chosen(self, event: SortedTable.Chosen) -> None:
         event.stop()
         self._explain(event.row)
+
+    def on_sorted_table_opened(self, event: SortedTable.Opened) -> None:
+        event.stop()
+        one = event.row
+        beside = self._marked if self._marked in self._graphs and self._marked != one.program else one.against
+        self.post_message(ShowCode("xla", f"{one.program}", other=f"{beside}"))
 
     def _explain(self, one: Graph) -> None:
         other = self._graphs.get(self._marked) or self._graphs.get(one.against)

@@ -25,6 +25,15 @@ class Explain(Message):
         self.finding = finding
 
 
+class ShowCode(Message):
+    """The user wants the texts of a compiled program."""
+
+    def __init__(self, source: str, key: str = "", name: str = "", other: str = "") -> None:
+        """By its ``key`` or ``name``. ``other``: the key of the one that it was compared with."""
+        super().__init__()
+        self.source, self.key, self.name, self.other = source, key, name, other
+
+
 def place_text(place: Place, width: int = 1000) -> str:
     """A line of code: "train.py:24"; "" where it is not known."""
     return shorten_place(place.file, place.line, width)
