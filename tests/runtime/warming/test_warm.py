@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -246,6 +248,35 @@ def test_a_program_that_cannot_be_compiled_is_an_error_of_wait() -> None:
     finally:
         xr.set_custom_compile_options({})
     assert (3 * torch.ones(3, device="xla")).tolist() == [3, 3, 3]
+
+
+def test_what_was_compiled_ahead_passes_where_nothing_may_be_compiled() -> None:
+    double = lambda x: x * 2 - 1  # noqa: E731
+    xr.sync()
+    with xlaprof.frozen(after_steps=0, on_recompile="raise"):
+        xr.warm(double, torch.empty(4, device="meta"))
+        x = batch(4)[0][:, 0].contiguous()
+        with pytest.raises(xlaprof.RecompileError):
+            (x + 5).tolist()
+
+
+def test_a_program_that_ends_waits_for_nothing_that_was_ordered() -> None:
+    code = """
+import torch, xlaprof.runtime as xr
+from xlaprof.runtime.warming import workers
+workers._MOST = 1
+ready = []
+workers.build = lambda *_, **__: ready.append(1) or exit_soon.wait()
+import threading
+exit_soon = threading.Event()
+threading._register_atexit(exit_soon.set)
+xr.warm(lambda x: x * 2, *(torch.empty(n, device="meta") for n in range(1, 9)), wait=False)
+while not ready: pass
+import atexit
+atexit.register(lambda: print(len(ready), "begun"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "1 begun\n"), done.stderr
 
 
 def test_where_it_cannot_be_it_says_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter_ns
 from typing import NamedTuple
@@ -56,6 +57,8 @@ def order(tape: Tape, plan: Plan) -> Job:
     if _pool is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         _pool = ThreadPoolExecutor(min(_MOST, cores), thread_name_prefix="xlaprof-ahead")
+        # before the interpreter waits for all that was ordered: a program that has ended needs none of it
+        threading._register_atexit(_pool.shutdown, wait=False, cancel_futures=True)  # type: ignore[attr-defined]
     made: list[Made] = []
     future = _pool.submit(_make, cache.number(), tape, plan, made)
     cache.promised[plan.key] = future
