@@ -3,6 +3,7 @@
 import pytest
 from story import Story, clean
 
+from xlaprof.analysis.occurrences import occurrences
 from xlaprof.events import Batches, Hole
 
 from .compiling import Compiling
@@ -83,6 +84,43 @@ def test_garbage_is_reported_at_the_line_that_collects_it() -> None:
     story.finish()
     (finding,) = story.findings()
     assert (finding.kind, finding.place.line) == ("idle_gap", 43)
+
+
+def test_garbage_that_the_program_collects_in_each_turn_counts_beside_a_compile_too() -> None:
+    """Every turn compiles for one more row, and collects: what Python chose to collect beside a compile is no habit."""
+    for code, found in (("gc.collect()", True), ("collect(generation=2)", True), ("rows = buffer.collect()", False)):
+        story = Story()
+        barrier, collect = story.line(20, "xr.sync()"), story.line(43, code)
+        for turn in range(10):
+            with story.step():
+                story.barrier(barrier, 10, graph=f"rows {turn}", compile=100)
+                story.gc(40, collect)
+        story.finish()
+        garbage = [one for one in story.findings("idle_gap") if one.operation == "garbage collection"]
+        assert [one.place.line for one in garbage] == [43] * found, code
+        if found:
+            assert "once in many turns" in garbage[0].advice
+            assert garbage[0].cost_s == pytest.approx(9 * 0.030)  # the device works for 10 ms of each
+            assert garbage[0].rhythm == "every step"
+
+
+def test_garbage_that_the_program_collects_keeps_compiled_code_waiting_without_a_device() -> None:
+    for ms, count in ((15, 1), (0.6, 0)):
+        run = Compiling()
+        run.compile("0/0", ms=100)
+        collect = run.story.line(43, "gc.collect()")
+        for _ in range(30):
+            with run.story.step():
+                run.story.spend(20)
+                run.story.gc(ms, collect)
+                run.story.gc(ms)  # that Python chose
+        found = run.findings("idle_gap")
+        assert len(found) == count
+        if found:
+            assert (found[0].operation, found[0].place.line, found[0].count) == ("garbage collection", 43, 30)
+            assert found[0].cost_s == pytest.approx(0.45)
+            happened = occurrences(iter(run.story.events), run.story.run(), found[0])
+            assert happened.total == 30
 
 
 def test_waiting_for_data_and_garbage_collection_starve_the_device_too() -> None:

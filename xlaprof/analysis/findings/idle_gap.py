@@ -40,12 +40,19 @@ from xlaprof.analysis.timeline.host import Segment
 from xlaprof.analysis.timeline.idle import Cause, IdleBlame, Seen
 from xlaprof.analysis.timeline.rhythm import in_all
 from xlaprof.analysis.whatif import replay
-from xlaprof.events import AnyEvent, DataWait
+from xlaprof.events import AnyEvent, DataWait, Gc
 from xlaprof.text.quantities import duration, percent, plural
 
 _WORTH_NS = 20_000_000  # in all, or each where they come irregularly: less is the noise of any short run
 _UNCONFIRMED_NS = 5_000_000  # mean length needed where no steps are known
 _TRACES = re.compile(r"(?<!lax\.)\bscan(_layers)?\(")  # torch_xla's
+#: a line that asks for a collection; ``collect`` may be another function's name, which is given more than a generation
+_COLLECTS = re.compile(r"\bgc\.collect\(|(?<![\w.])collect\(\s*(generation\s*=\s*)?[012]?\s*\)")
+_SELDOMER = (
+    "Leave gc.collect() out of the loop, or call it once in many turns (between epochs): what nothing refers to any "
+    "more is freed without it, and cycles are collected by themselves. gc.freeze() after the set-up leaves the rest "
+    "little to look at."
+)
 _SEEN = 0.3  # share of the looks at what takes the time: at fewer it is one thing among many
 
 
@@ -58,10 +65,13 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield _finding(facts, activity, window)
     if not facts.run.devices() and facts.run.torch_compile.functions:
         yield from _waits_for_data(facts)
+        yield from _collects(facts)
         yield from calls_beside(facts)
 
 
 def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
+    if activity.kind == host.GC and _is_asked_for(facts, activity, window):
+        return True
     own = activity.own_tallies
     total = sum(tally.habit_total - min(tally.recorded, tally.habit_total) for tally in own)
     total -= min(total, _inside_statements(facts, activity))
@@ -85,6 +95,30 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     if activity.kind == host.GIL and rhythm.steps >= PART * (rhythm.last - rhythm.first + 1):
         return True
     return mean >= _WORTH_NS or mostly or rhythm.every > 0
+
+
+def _asked_for(facts: Facts) -> dict[Place, list[tuple[int, PauseTally]]]:
+    """Collections that the program asks for (``gc.collect()``), again and again, by the line that does."""
+    found: dict[Place, list[tuple[int, PauseTally]]] = {}
+    for (stack, cause), one in facts.run.pauses.items():
+        place = facts.place(stack)
+        if cause == host.GC and _COLLECTS.search(place.code):
+            found.setdefault(place, []).append((stack, one))
+    return {place: some for place, some in found.items() if _comes_often([one for _, one in some])}
+
+
+def _comes_often(pauses: list[PauseTally]) -> bool:
+    whole = merged(PauseTally, pauses)
+    return whole.count >= HABIT and 2 * whole.most <= whole.total
+
+
+def _is_asked_for(facts: Facts, activity: Activity, window: float) -> bool:
+    """Whether the program asks for collections so often that they are felt: measured beside a compile, too."""
+    return min(_asked(facts).total, activity.total) >= max(FELT * window, _WORTH_NS)
+
+
+def _asked(facts: Facts) -> PauseTally:
+    return merged(PauseTally, [one for some in _asked_for(facts).values() for _, one in some])
 
 
 def _has_line_between(facts: Facts, hole: tuple[int, int]) -> bool:
@@ -146,11 +180,17 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         advice=advice,
         evidence=(f"{duration(cost / gaps)} each, longest {duration(longest)}", *_evidence(facts, activity)),
         confidence="medium" if _held_at(activity) or not (activity.lines or _is_recorded(activity)) else "high",
-        # a gap from one step into the next is the one's or the other's: of as many gaps as steps none is missing
-        rhythm=activity.rhythm.text(0 if in_all(gaps, facts.full_steps) else facts.full_steps),
+        rhythm=_rhythm(facts, activity),
         also=(activity.line, *([_longest_pause(facts, host.DATA)] if activity.kind == host.DATA else [])),
         ended_by=_upload(facts, activity, place) or _call(facts, activity),
     )
+
+
+def _rhythm(facts: Facts, activity: Activity) -> str:
+    if activity.kind == host.GC and (asked := _asked(facts).count):  # in steps with a compile, too
+        return "every step" if facts.full_steps and in_all(asked, facts.full_steps) else ""
+    # a gap from one step into the next is the one's or the other's: of as many gaps as steps none is missing
+    return activity.rhythm.text(0 if in_all(activity.gaps, facts.full_steps) else facts.full_steps)
 
 
 def _upload(facts: Facts, activity: Activity, place: Place) -> tuple[str, tuple[str, int]] | None:
@@ -204,6 +244,31 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
             advice=_load_ahead(facts),
             evidence=(f"{duration(cost / count)} each, longest {duration(longest / 1e9)}",),
             also=places,
+        )
+
+
+def _collects(facts: Facts) -> Iterator[Finding]:
+    """Collections that the program asks for again and again, between calls of what is compiled."""
+    running = running_ns(facts)
+    for place, pauses in _asked_for(facts).items():
+        whole = merged(PauseTally, [one for _, one in pauses])
+        if whole.total < max(FELT * running, WORTH_SAYING * facts.wall_s * 1e9, _WORTH_NS):
+            continue
+        cost = whole.total / 1e9
+        yield facts.finding(
+            "idle_gap",
+            place,
+            operation="garbage collection",
+            count=whole.count,
+            counted=Matching(Gc, ("stack",), frozenset((stack,) for stack, _ in pauses)),
+            cost_s=cost,
+            cause=(
+                f"The program collects garbage between what is compiled: {duration(cost)} in "
+                f"{plural(whole.count, 'collection')}, {percent(whole.total / running)} of the time that neither "
+                "compiling nor imports took."
+            ),
+            advice=_SELDOMER,
+            evidence=(f"{duration(cost / whole.count)} each, longest {duration(whole.most / 1e9)}",),
         )
 
 
@@ -273,10 +338,8 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
     if kind == host.GC:
         place = _longest_pause(facts, host.GC)
         advice = "Call gc.freeze() after the set-up, and gc.collect() only between epochs."
-        if "gc.collect" in place.code:
-            advice = (
-                "Collect between epochs instead, and call gc.freeze() after the set-up so that little is looked at."
-            )
+        if _COLLECTS.search(place.code):
+            advice = _SELDOMER
         return "collects garbage", advice, place, "garbage collection"
     if kind == host.DATA:
         loop = activity.line if activity.line.line else _longest_pause(facts, host.DATA)
