@@ -20,6 +20,7 @@ from typing import IO
 
 from xlaprof.errors import UserError
 from xlaprof.text.quantities import size_text
+from xlaprof.tui.terminal import hung_up
 
 _CHUNK = 1 << 16
 _HELD = 16 << 20  # bytes of output kept for the terminal; earlier ones are left out, and that is said
@@ -166,22 +167,27 @@ def _keep(master: int, ended: int, pid: int, log: str) -> int:
         elif 0 in ready:
             try:
                 os.write(master, os.read(0, _CHUNK) or _END_OF_INPUT)
-            except OSError:  # the terminal was hung up
+            except OSError:  # the terminal was hung up, or the program does not read
+                keys.clear()
+            if hung_up(0):  # its end would be read again and again
                 keys.clear()
         queue.push()
         if not closed and ui.poll() is not None:
             closed = True
             if ui.returncode < 0:  # killed, by us or by others
-                os.write(1, _LEAVE)
-                termios.tcsetattr(0, termios.TCSADRAIN, settings)
+                _write(_LEAVE)
+                with contextlib.suppress(termios.error):  # the terminal was hung up
+                    termios.tcsetattr(0, termios.TCSADRAIN, settings)
         if closed:
             held.write()
     return 0
 
 
 def _write(data: bytes) -> None:
-    while data:
-        data = data[os.write(1, data) :]
+    """Write to the terminal. Once it was hung up nobody reads; the program goes on, and its output is taken still."""
+    with contextlib.suppress(OSError):
+        while data:
+            data = data[os.write(1, data) :]
 
 
 def _show(output: int, pid: int, log: str) -> int:

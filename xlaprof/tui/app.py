@@ -55,7 +55,7 @@ class LiveApp(App[None]):
 
     ``advance`` runs in a worker thread, never in two at once, and returns in well under a second. ``every_s`` is the
     pause between two calls at the end of the log; with None only :meth:`refresh_now` calls it. ``desk`` answers what
-    takes longer.
+    takes longer. Once the terminal ``is_gone`` the UI ends.
     """
 
     CSS_PATH = "live.tcss"
@@ -83,10 +83,16 @@ class LiveApp(App[None]):
         Binding("escape", "leave", "Back", show=False),
     ]
 
-    def __init__(self, advance: Callable[[], Snapshot], every_s: float | None = 0.2, desk: Desk | None = None) -> None:
+    def __init__(
+        self,
+        advance: Callable[[], Snapshot],
+        every_s: float | None = 0.2,
+        desk: Desk | None = None,
+        is_gone: Callable[[], bool] = lambda: False,
+    ) -> None:
         super().__init__()
         self._advance = advance
-        self._every_s = every_s
+        self._every_s, self._is_gone = every_s, is_gone
         self.desk = desk or Desk()
         self._latest: Snapshot | None = None
         self._panels: dict[str, Region] = {
@@ -143,9 +149,10 @@ class LiveApp(App[None]):
             self.run_worker(self._follow(self._every_s), name="follow")
 
     async def _follow(self, every_s: float) -> None:
-        while True:
+        while not self._is_gone():
             caught_up = await self.refresh_now()
             await asyncio.sleep(every_s if caught_up else 0)
+        self._leave()
 
     async def refresh_now(self) -> bool:
         """Read on and show the outcome; True: the end of the log has been reached."""
