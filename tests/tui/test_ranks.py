@@ -157,7 +157,7 @@ def test_a_folder_without_ranks_names_the_log_to_follow(tmp_path: Path, capsys: 
     for verb in ("live", "tui"):
         assert cli.main([verb, str(tmp_path)]) == 2
         said = capsys.readouterr().err
-        assert f"{tmp_path} has no logs of several ranks: name the one to follow, {tmp_path / 'run.log'}" in said
+        assert f"{tmp_path} has no logs of several ranks: name one of its logs, {tmp_path / 'run.log'}" in said
 
 
 SCRIPT = """

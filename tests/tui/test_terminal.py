@@ -66,6 +66,27 @@ def test_the_program_beside_it_goes_on_to_its_end(tmp_path: Path) -> None:
     assert (tmp_path / "done").exists()
 
 
+def test_it_is_served_to_a_browser_and_ends_with_its_session(tmp_path: Path) -> None:
+    save(clean().events, tmp_path / "run.log")
+    driver = {"TEXTUAL_DRIVER": "textual.drivers.web_driver:WebDriver", "COLUMNS": "100", "ROWS": "30"}
+    served = subprocess.Popen(
+        [sys.executable, "-m", "xlaprof", "tui", "run.log"], cwd=tmp_path, env={**os.environ, **driver},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert served.stdin is not None
+    assert served.stdout is not None
+    seen = b""
+    while b"Findings" not in seen:
+        chunk = os.read(served.stdout.fileno(), 1 << 16)
+        assert chunk, seen
+        seen += chunk
+    served.stdin.close()
+    while os.read(served.stdout.fileno(), 1 << 16):
+        pass
+    served.stdout.close()
+    assert served.wait(PATIENCE_S) == 0
+
+
 def test_what_is_drawn_on_a_closed_terminal_goes_nowhere() -> None:
     master, slave = pty.openpty()
     with os.fdopen(slave, "w") as file:

@@ -81,7 +81,9 @@ def look_at_all(folder: str, wait: bool) -> int:
 
 
 def _show(feed: Feed | FleetFeed, program: Program | None = None) -> int:
-    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):  # it draws on the last
+    served = "TEXTUAL_DRIVER" in os.environ  # by textual-serve, to a browser, through pipes
+    drawn = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))  # on the last of them
+    if not (served or drawn):
         raise UserError(f"the terminal UI needs a terminal to draw in; without one: xlaprof report {feed.path}")
 
     from xlaprof.tui.app import LiveApp

@@ -4,11 +4,13 @@
     xlaprof report run.log --since-step 10 --top 5
     xlaprof report run.log --json | jq .findings
     xlaprof report run.log --html report.html
+    xlaprof report logs/
 
 Everything recorded counts, unless --since-step leaves out what came before that step, such as warm-up. --fail-on makes
 the exit code 1 when there is a finding of at least that severity, for CI, and 2 when there is none but the recording
 says that events were dropped. --html writes all of it, with timeline, steps and graphs, to one
-file for a browser, which loads nothing: attach it to a ticket.
+file for a browser, which loads nothing: attach it to a ticket. Of a folder with the logs of all ranks of a program it
+prints the ranks beside each other, the one that the others wait for, and what was found on which.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _PAGE = 10  # findings on the page without --top
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("log", help="a recording: run.log")
+    parser.add_argument("log", help="a recording: run.log, or a folder of ranks' logs")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON (docs/report-json.md)")
     form.add_argument("--html", metavar="FILE", help="write a page for a browser to FILE (docs/html-report.md)")
@@ -50,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @no_collection()
 def run(args: argparse.Namespace) -> int:
+    if _has_ranks(args.log):
+        return _report_ranks(args)
     if args.html is not None:
         return _verdict(_write_page(args), args)
     folded, notes = fold(args.log, args.since_step)
@@ -67,6 +71,51 @@ def run(args: argparse.Namespace) -> int:
 
         show_page(partial(render, shown, hidden=hidden, since_step=args.since_step))
     return _verdict(report, args)
+
+
+def _has_ranks(path: str) -> bool:
+    """Whether ``path`` is a folder of logs, and not one that is itself a recording."""
+    from xlaprof.log import LogError
+    from xlaprof.sources import files
+
+    if not os.path.isdir(path):
+        return False
+    try:
+        files.recognise(path)
+    except LogError:
+        return True
+    return False
+
+
+def _report_ranks(args: argparse.Namespace) -> int:
+    from contextlib import closing
+
+    from xlaprof.analysis.views.ranks import shared
+    from xlaprof.commands._loading import follow
+    from xlaprof.pages.ranks import RankPage, render, to_json
+    from xlaprof.tui.fleet import FleetFeed
+
+    for option, value in (("--html", args.html), ("--since-step", args.since_step)):
+        if value is not None:
+            raise UserError(f"{option} is for one recording: name one of the logs in {args.log}")
+    with closing(FleetFeed(args.log, follow)) as feed:
+        feed.open(wait=False)
+        fleet = feed.read_all()
+    pages = tuple(RankPage(one.status.word, one.report) for one in fleet.states if one.report is not None)
+    reports = [one.report for one in pages]
+    found = shared(reports)
+    most = args.top if args.top is not None or args.json else _PAGE
+    shown = found if most is None else found[:most]
+    if args.json:
+        from xlaprof.pages.json import text
+
+        write_json(text(to_json(args.log, fleet.ranks, pages, shown, len(found) - len(shown))))
+    else:
+        from xlaprof.pages.page import show_page
+
+        hidden = len(found) - len(shown)
+        show_page(partial(render, args.log, fleet.ranks, pages, shown, fleet.others, hidden=hidden))
+    return max((_verdict(one, args) for one in reports), default=0)
 
 
 def _write_page(args: argparse.Namespace) -> Report:
@@ -88,8 +137,9 @@ def _verdict(report: Report, args: argparse.Namespace) -> int:
         if any(finding.severity in counted for finding in report.findings):
             return FOUND
         if report.run.lacks:
+            lacks = f"{report.run.path} lacks {plural(report.run.lacks, 'event')} that the recording dropped"
             raise UserError(
-                f"{args.log} lacks {plural(report.run.lacks, 'event')} that the recording dropped, so it may hide a "
-                f"finding: record again, or let it pass with xlaprof check --fail-on {args.fail_on} --allow-dropped"
+                f"{lacks}, so it may hide a finding: record again, or let it pass with "
+                f"xlaprof check --fail-on {args.fail_on} --allow-dropped"
             )
     return 0

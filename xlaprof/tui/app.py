@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import ClassVar
 
 from textual import work
-from textual.app import App, ComposeResult, SystemCommand
+from textual.app import App, ComposeResult, SuspendNotSupported, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.screen import Screen
@@ -38,7 +38,7 @@ from xlaprof.tui.screens.explained import ExplainedScreen
 from xlaprof.tui.screens.help import HelpScreen
 from xlaprof.tui.screens.question import QuestionScreen
 from xlaprof.tui.snapshot import Mark, Snapshot, waiting
-from xlaprof.tui.themes import DARK, LIGHT
+from xlaprof.tui.themes import DARK, LIGHT, themes
 from xlaprof.tui.widgets.looking import Explain, Looking, ShowCode, place_text
 from xlaprof.tui.widgets.panel import Region
 from xlaprof.tui.widgets.status import StatusBar
@@ -136,8 +136,8 @@ class LiveApp(App[None]):
                 yield panel
 
     def on_mount(self) -> None:
-        self.register_theme(DARK)
-        self.register_theme(LIGHT)
+        for theme in themes(self.console.color_system):
+            self.register_theme(theme)
         self.theme = LIGHT.name if self._remembered.theme == LIGHT.name else DARK.name
         panel = self.desk.first or self._remembered.panel
         self.action_panel(panel if panel in self._tabs else self._tabs[0])
@@ -328,8 +328,11 @@ class LiveApp(App[None]):
         if not found.path:
             self.notify(for_screen(found.remark), severity="warning", markup=False)
             return
-        with self.suspend():
-            subprocess.run([*editor, f"+{place.line}", found.path])
+        try:
+            with self.suspend():
+                subprocess.run([*editor, f"+{place.line}", found.path])
+        except SuspendNotSupported:
+            self.notify("There is no terminal here for the editor: this screen is served to a browser.")
         self.refresh()
 
     @work

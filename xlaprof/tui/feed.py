@@ -77,6 +77,7 @@ class Feed:
         self._grew: dict[str, tuple[int, int]] = {}  # id of a finding -> its count, and the step at which that grew
         self._fresh: frozenset[str] = frozenset()
         self._unsettled = False  # the history has events that nobody sees yet
+        self._told_all = False  # the history read by itself has come as far as the report
         self._settled_at = self._settled_s = 0.0  # of the history, as of the report
         self._stale = False  # events have come since the last report,
         self._reported_s = 0.0  # which took this long, and
@@ -158,11 +159,17 @@ class Feed:
             self._unsettled = True
             if time.monotonic() >= until:
                 break
+        self._told_all = not events
         now = time.monotonic()
         if self._unsettled and (not events or now - self._settled_at > _PATIENCE * self._settled_s):
             self._history.settle(self._main_steps())
             self._settled_at, self._unsettled = time.monotonic(), False
             self._settled_s = self._settled_at - now
+
+    @property
+    def complete(self) -> bool:
+        """Whether report and history are of all that was written."""
+        return self._read >= self._total and (self._late is None or self._told_all)
 
     def _main_steps(self) -> str:
         return self._report.steps[0].name if self._report is not None and self._report.steps else ""

@@ -91,7 +91,7 @@ class FleetFeed:
         unless it is to ``wait``, where it has none."""
         self._look()
         if not self._feeds and self._headers:
-            raise UserError(f"{self.folder} has no logs of several ranks: name the one to follow, {min(self._headers)}")
+            raise UserError(f"{self.folder} has no logs of several ranks: name one of its logs, {min(self._headers)}")
         if not self._feeds and not wait:
             log = os.path.join(self.folder, "run.log")
             raise UserError(
@@ -125,6 +125,13 @@ class FleetFeed:
             read, total = sum(one.read for one in reading), sum(one.total for one in reading)
             shown = replace(shown, link="catching up", read=read, total=max(read, total))
         return replace(shown, fleet=fleet)
+
+    def read_all(self) -> Fleet:
+        """Read all logs to their end."""
+        while True:
+            fleet = self.advance().fleet or Fleet(self.folder)
+            if all(feed.complete for feed in self._feeds.values()):
+                return fleet
 
     def _compare(self) -> None:
         members = [

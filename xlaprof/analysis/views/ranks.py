@@ -86,6 +86,27 @@ class Ranks(msgspec.Struct, frozen=True):
     divergences: tuple[Divergence, ...] = ()
 
 
+class Shared(msgspec.Struct, frozen=True):
+    """A finding, on the rank where its fix gives back most, and what it costs and gives back on each that has it."""
+
+    finding: Finding
+    rank: int  # that ``finding`` is of
+    by: tuple[tuple[int, float, float], ...]  # rank, cost_s, gain_s; by rank
+
+
+def shared(reports: Sequence[Report]) -> tuple[Shared, ...]:
+    """The findings of all ranks, each once, the one whose fix gives back most on a rank first."""
+    found: dict[str, list[tuple[int, Finding]]] = defaultdict(list)
+    for report in sorted(reports, key=lambda one: one.run.rank):
+        for one in report.findings:
+            found[one.id].append((report.run.rank, one))
+    rows = []
+    for having in found.values():
+        rank, finding = max(having, key=lambda one: (one[1].gain_s, one[1].cost_s))
+        rows.append(Shared(finding, rank, tuple((number, one.cost_s, one.gain_s) for number, one in having)))
+    return tuple(sorted(rows, key=lambda row: (-row.finding.gain_s, -row.finding.cost_s)))
+
+
 def ranks(members: Sequence[Member]) -> Ranks:
     """The ranks of one program, each analysed as far as its log goes."""
     members = sorted(members, key=lambda one: (one.report.run.rank, one.path))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-#: part of a step (``xlaprof.text.parts``) -> its colour on dark and on light ground; near those of a 16-colour terminal
+#: part of a step (``xlaprof.text.parts``) -> its colour on dark and on light ground; of 16 colours, too, they differ
 _PARTS = {
     "data wait": ("#d9c24a", "#8a7400"),
     "tracing": ("#5a8fe6", "#2258b8"),
     "compile": ("#c678dd", "#8a2fa8"),
     "upload": ("#4fb8c4", "#0f7a87"),
-    "dispatch": ("#7cb871", "#3d7d35"),
-    "transfer wait": ("#e5695e", "#b8382d"),
-    "fallback": ("#e6a04b", "#a3690a"),
-    "garbage collection": ("#e08ac0", "#a83a80"),
+    "dispatch": ("#70c66b", "#2f872a"),
+    "transfer wait": ("#e6695f", "#b9261f"),
+    "fallback": ("#c8822d", "#d76423"),
+    "garbage collection": ("#b850a8", "#c04aac"),
     "named scopes": ("#8fa8c8", "#4a6488"),
     "other": ("#5c6670", "#a0a8b0"),
 }
