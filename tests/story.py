@@ -340,12 +340,14 @@ class Story:
         """Count the time since ``start`` as an operation on the CPU."""
         self.emit(Fallback(t=start, dur=self.now - start, op=self.text(op), stack=stack))
 
-    def upload(self, ms: float, stack: int, tid: int = 1, again: str = "") -> None:
+    def upload(self, ms: float, stack: int, tid: int = 1, again: str = "", size: int = 64) -> None:
         """``again``: what the line had brought to the device before."""
         self.spend(ms)
         what, took = self.text(again) if again else 0, round(ms * MS)
         self.emit(
-            TransferToDevice(t=self.now - took, dur=took, bytes=64, stack=stack, tid=tid, again=bool(again), what=what)
+            TransferToDevice(
+                t=self.now - took, dur=took, bytes=size, stack=stack, tid=tid, again=bool(again), what=what
+            )
         )
 
     def breaks(self, reason: str, stack: int, hint: str = "") -> None:

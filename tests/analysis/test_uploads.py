@@ -59,6 +59,23 @@ def test_outside_of_a_module_it_is_to_be_brought_before_the_loop() -> None:
     assert finding.advice == "Bring it to the device once, before the loop, and use that in the loop."
 
 
+def lengths(different: int) -> Story:
+    """Steps that each bring a length as a tensor of one number, of which there are so many different ones."""
+    story = Story()
+    line, barrier = story.line(9, "length = torch.tensor([prefix(step)]).to(device)"), story.line(20, "sync()")
+    for number in range(20):
+        with story.step():
+            story.upload(3, line, again="i64[1]" if number >= different else "", size=8)
+            story.barrier(barrier, device=10, compile=0)
+    return story
+
+
+def test_a_number_that_varies_comes_again_by_chance_and_one_that_does_not_is_a_finding() -> None:
+    assert not of(lengths(different=4))
+    [finding] = of(lengths(different=1))
+    assert finding.count == 19
+
+
 def test_in_the_words_of_jax_with_the_argument() -> None:
     story = uploading(again=True)
     words = Vocabulary(as_buffer="", put_once="Put it once", put_once_code="{name} = put({name})")

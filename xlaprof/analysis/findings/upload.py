@@ -24,6 +24,9 @@ from xlaprof.events import AnyEvent, TransferToDevice
 from xlaprof.text.quantities import duration, percent, size_text, times
 from xlaprof.vocabulary import fill
 
+# bytes of one number
+_NUMBER = 8
+
 
 class _Line(msgspec.Struct):
     """What one line brings to the device: the same again, or new."""
@@ -43,6 +46,9 @@ def find(facts: Facts) -> Iterator[Finding]:
     lines = _lines(facts)
     for (at, again), line in lines.items():
         other = lines.get((at, not again))
+        varies = other is not None and other.tally.rhythm.steps > 1
+        if again and varies and line.tally.bytes <= _NUMBER * line.tally.count:
+            continue  # a number: of its few values some come again by chance
         whole = line.cost_s + (other.cost_s if other is not None else 0.0)
         if not line.tally.dur or line.tally.count < HABIT or (facts.step_count and line.tally.rhythm.steps < HABIT):
             continue
