@@ -17,7 +17,8 @@ function memoryChart() {
     points.push(`${x},${y}`);
   });
   const area = svg('polygon', {points: `0,100 ${points.join(' ')} 1000,100`, fill: 'var(--p-device)'});
-  const told = (one) => `${one.size} in ${one.tensors} tensors, ${one.programs} programs at ${one.at}`;
+  const several = (number, noun) => `${number} ${noun}${number === '1' ? '' : 's'}`;
+  const told = (one) => `${one.size} in ${several(one.tensors, 'tensor')}, ${several(one.programs, 'program')} at ${one.at}`;
   const picture = svg('svg', {class: 'alive', viewBox: '0 0 1000 100', preserveAspectRatio: 'none', role: 'img', 'aria-label': `Bytes alive over the run, at most ${told(MEMORY.most)}`}, area);
   return h('figure', null, h('dl', {class: 'worth'}, [['last', MEMORY.last], ['most', MEMORY.most]].map(([name, one]) => [h('dt', {text: name}), h('dd', {text: told(one)})])), picture,
     h('p', {class: 'keys', text: `From ${course[0].at} to ${course[course.length - 1].at}; the height is ${MEMORY.most.size}. What programs need while they run is not part of it.`}),
