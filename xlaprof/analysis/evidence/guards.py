@@ -270,59 +270,52 @@ def _advise_length(guard: Guard, case: Case) -> str:
 
 
 class _Kind(NamedTuple):
-    """One kind of guard. Texts have {name}, {old}, {new}, {went} ("from 2 to 3"), {more} and {text}."""
+    """One kind of guard. Texts have {kind}, {name}, {old}, {new}, {went} ("from 2 to 3"), {more} and {text}."""
 
     what: str  # what changed, in short
     cause: str
     advice: str | Callable[[Guard, Case], str]
-    #: True: reported at the line of the call, where the caller passes another tensor, or is in another mode; False: at
-    #: the line in the function that made the guard
-    by_caller: bool = False
 
 
 _ATTRIBUTE = ("{name} was {old} and now is {new}{more}", "Set {name} before the first call, and keep it.")
 _VALUE = "The Python value of {name}, a constant of the graph, changed {went}"
+_CHANGED = "The {kind} of {name} changed {went}"
 _KEEP = "Keep what the guard asks for the same at each call: each case has a graph of its own."
+#: the caller passes another tensor, or is in another mode: reported at the call, and others where the guard was made
+_BY_CALLER = (
+    "shape", "size bound", "stride", "rank", "dtype", "device", "dispatch", "requires_grad", "training", "mode",
+    "aliasing", "backend", "freed",
+)  # fmt: skip
 _KINDS = {
-    "shape": _Kind("shape", "The shape of {name} changed {went}", _advise_shape, True),
+    "shape": _Kind("shape", _CHANGED, _advise_shape),
     "size bound": _Kind(
-        "shape", "The shape of {name} changed {went}, and a version holds only while {text}", _advise_bound, True
+        "shape", "The shape of {name} changed {went}, and a version holds only while {text}", _advise_bound
     ),
     "stride": _Kind(
         "memory layout (stride)",
         "The memory layout of {name} changed: its stride went {went}",
         "Call {name}.contiguous() before the call, so that its memory layout is the same each time.",
-        True,
     ),
     "rank": _Kind(
-        "shape (rank)",
-        "The rank of {name} changed {went}",
-        "Give {name} the same number of dimensions at each call: unsqueeze it before.",
-        True,
+        "shape (rank)", _CHANGED, "Give {name} the same number of dimensions at each call: unsqueeze it before."
     ),
-    "dtype": _Kind("dtype", "The dtype of {name} changed {went}", _advise_dtype, True),
-    "device": _Kind(
-        "device", "The device of {name} changed {went}", "Move {name} to one device before the call.", True
-    ),
+    "dtype": _Kind("dtype", _CHANGED, _advise_dtype),
+    "device": _Kind("device", _CHANGED, "Move {name} to one device before the call."),
     "dispatch": _Kind(
         "kind of tensor (dispatch keys)",
         "{name} is another kind of tensor than before, it has other dispatch keys (another device, a subclass, "
         "inference mode)",
         "Call it with the same kind of tensor, on the same device, in the same mode: torch.no_grad() throughout "
         "instead of now and then inference_mode().",
-        True,
     ),
     "requires_grad": _Kind(
         "requires_grad of an input",
         "requires_grad of {name} changed {went}",
         "Call it with tensors that agree in requires_grad: {name}.detach() where no gradient is wanted.",
-        True,
     ),
     "value": _Kind("Python value", _VALUE, _advise_value),
     "length": _Kind(
-        "Python value (length)",
-        "The length of {name}, which is part of the graph, changed {went}",
-        _advise_length,
+        "Python value (length)", "The length of {name}, which is part of the graph, changed {went}", _advise_length
     ),
     "type": _Kind(
         "Python type", "The Python type of {name} changed {went}", "Pass {name} with the same type at each call."
@@ -352,25 +345,21 @@ _KINDS = {
         "training mode",
         "The training mode of {name} changed {went}",
         "Leave {name} in one mode where the other is not needed: train() and eval() have a graph each.",
-        True,
     ),
     "mode": _Kind(
         "mode of PyTorch",
         "The global state {name} changed {went}",
         "Call it under the same {name} each time: each has a graph of its own.",
-        True,
     ),
     "aliasing": _Kind(
         "which inputs are the same tensor",
         "The inputs {name} are now the same tensor",
         "Pass different tensors ({name}): clone() one of them before the call.",
-        True,
     ),
     "backend": _Kind(
         "backend",
         "torch.compile was called again with another backend function",
         "Call torch.compile once, outside the loop, and with the same backend function each time.",
-        True,
     ),
     "reset": _Kind(
         "reset",
@@ -382,7 +371,6 @@ _KINDS = {
         "object freed",
         "{name}, which the version was compiled for, has been freed",
         "Keep {name} alive as long as the compiled function is used, instead of making a new one.",
-        True,
     ),
 }
 _OTHER = _Kind("guard", "A guard failed ({text}){more}", _KEEP)
@@ -406,7 +394,7 @@ def code(guard: Guard) -> str:
 
 def by_caller(guard: Guard) -> bool:
     """Whether the caller is to blame: the finding is then at the line of the call."""
-    return _kind(guard).by_caller
+    return guard.kind in _BY_CALLER
 
 
 def what(guard: Guard) -> str:
@@ -424,6 +412,7 @@ def cause(guard: Guard, changes: int, case: Case) -> str:
             f"({guard.old}, {guard.new}{', ...' if changes > 1 else ''}), and all of them share the function's versions"
         )
     return _kind(guard, case).cause.format(
+        kind=guard.kind,
         maker=maker(guard),
         sized=case.sized,
         name=(filled(guard) if case.sized else guard.subject) or "a value",

@@ -7,7 +7,8 @@ came, and each bucket is a stretch of neighbouring sizes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import accumulate
 
 from xlaprof.analysis.model import Buckets
@@ -30,19 +31,16 @@ def choices(
         return ()
     was = len(sizes) if compiled is None else compiled
     total = sum(size * count for size, count in zip(sizes, counts, strict=True))
-    found = []
-    for number, edges in enumerate(_best(sizes, counts, min(most, len(sizes))), 1):
-        padded = _padded(sizes, counts, edges)
-        found.append(
-            Buckets(
-                edges=edges,
-                compiles=number,
-                saved_s=max(0, was - number) * compile_s,
-                waste=(padded - total) / padded,
-                cost_s=number * compile_s + (padded - total) * unit_s,
-            )
+    return tuple(
+        Buckets(
+            edges=edges,
+            compiles=number,
+            saved_s=max(0, was - number) * compile_s,
+            waste=(padded - total) / padded,
+            cost_s=number * compile_s + (padded - total) * unit_s,
         )
-    return tuple(found)
+        for number, (padded, edges) in enumerate(_best(sizes, counts, min(most, len(sizes))), 1)
+    )
 
 
 def best(found: tuple[Buckets, ...]) -> Buckets | None:
@@ -57,37 +55,28 @@ def _joined(seen: Mapping[int, int]) -> tuple[list[int], list[int]]:
     return [chunk[-1] for chunk in chunks], [sum(seen[size] for size in chunk) for chunk in chunks]
 
 
-def _padded(sizes: list[int], counts: list[int], edges: tuple[int, ...]) -> int:
-    """Units computed when every size is padded to the smallest of ``edges`` that holds it."""
-    total, at = 0, 0
-    for size, count in zip(sizes, counts, strict=True):
-        while edges[at] < size:
-            at += 1
-        total += edges[at] * count
-    return total
-
-
-def _best(sizes: list[int], counts: list[int], most: int) -> list[tuple[int, ...]]:
-    """For 1, 2, ... ``most`` buckets the boundaries with the least padding."""
-    n = len(sizes)
+def _best(sizes: list[int], counts: list[int], most: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """For 1, 2, ... ``most`` buckets the least units that are computed when each size is padded, and the boundaries."""
     before = [0, *accumulate(counts)]  # how often one of the first i sizes came
-    # row[i]: units computed for the first i sizes with so many buckets; splits: where the last bucket begins
-    row = [0.0] + [float(sizes[i] * before[i + 1]) for i in range(n)]
-    splits: list[list[int]] = [[0] * (n + 1)]
-    found: list[tuple[int, ...]] = [(sizes[-1],)]
-    for number in range(2, most + 1):
-        ways = [
-            min((row[split] + edge * (before[end] - before[split]), split) for split in range(number - 1, end))
-            for end, edge in enumerate(sizes[number - 1 :], number)
-        ]
-        row = [float("inf")] * number + [cost for cost, _ in ways]
-        splits.append([0] * number + [split for _, split in ways])
-        edges, end = [], n
-        for back in reversed(splits):
+
+    @cache
+    def least(end: int, number: int) -> tuple[int, int]:
+        """The units for the first ``end`` sizes, and where the last of so many buckets begins."""
+        splits = range(number - 1, end) if number > 1 else (0,)
+        return min(
+            (
+                (least(split, number - 1)[0] if split else 0) + sizes[end - 1] * (before[end] - before[split]),
+                split,
+            )
+            for split in splits
+        )
+
+    for number in range(1, most + 1):
+        edges, end = [], len(sizes)
+        for left in range(number, 0, -1):
             edges.append(sizes[end - 1])
-            end = back[end]
-        found.append(tuple(reversed(edges)))
-    return found
+            end = least(end, left)[1]
+        yield least(len(sizes), number)[0], tuple(reversed(edges))
 
 
 def unit_seconds(busy: Mapping[int, tuple[int, float]]) -> float:

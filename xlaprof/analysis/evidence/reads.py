@@ -21,7 +21,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord, ReadTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, head
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import FELT, HABIT, LITTLE, MANY, NEARLY_ALL, STOPS_NS, TRIFLE
+from xlaprof.analysis.principles import FELT, HABIT, LITTLE, MANY, STOPS_NS, TRIFLE
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.analysis.whatif import replay
@@ -151,9 +151,6 @@ class Reads:
         cost = self.cost_s
         measured = tally.wait > STOPS_NS * tally.known or self.is_between_steps(facts)
         if measured and cost < _NOTHING * facts.working_s:
-            return False
-        part = 0 < tally.rhythm.steps < NEARLY_ALL * facts.step_count  # as of a warm-up, which the host adapts by them
-        if part and cost < min(_NOTHING * facts.total_s, FELT * facts.working_s):
             return False
         if facts.step_count >= _OF and 0 < tally.rhythm.steps < _STEPS and not self._is_beside(facts):
             return cost >= FELT * facts.total_s

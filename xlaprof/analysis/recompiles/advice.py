@@ -208,9 +208,6 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
         return Advice(text, _pad(words, padded, (max(sizes),)) + weight, found)
     edges = ", ".join(map(str, best.edges[-SHOWN:]))
     saved = f"{plural(parts * best.compiles, 'compile')} instead of {compiled}"
-    if parts * best.compiles >= compiled:  # padding would cost more than it saves, up to here
-        edges, saved = str(max(sizes)), "one graph for all sizes, which pays as soon as more of them come"
-        best = found[0]
     more = _EDGES * of_graph
     rises = distinct > 2 and sizes == sorted(sizes)
     if rises or (2 * once > distinct and sizes[0] < max(sizes)):  # there will be others
