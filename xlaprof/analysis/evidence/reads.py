@@ -21,7 +21,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord, ReadTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, head
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import FELT, HABIT, LITTLE, MANY, STOPS_NS, TRIFLE
+from xlaprof.analysis.principles import FELT, HABIT, LITTLE, STOPS_NS, TRIFLE
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.analysis.whatif import replay
@@ -306,8 +306,6 @@ def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> Literal["in_steps", 
     """The field of ``tally`` that counts the reads in the program's loop; "": there are none."""
     if facts.named_steps:
         return "in_steps"
-    if _ends_unrolled_loop(facts, stack):
-        return ""
     if facts.run.barriers <= 1:
         return "count"
     own = tally.looped and _has_own(facts, stack)
@@ -320,17 +318,6 @@ def _has_own(facts: Facts, stack: int) -> bool:
     """Whether the innermost loop of these reads has no barrier: its turns after the last one are like the others."""
     loop = facts.names.loop(stack)
     return bool(loop.line) and not any(head(loop) in facts.names.heads(barrier) for barrier in facts.barriers)
-
-
-def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
-    """Whether these reads end the graph of a loop without a barrier before them."""
-    site = facts.run.sites.get(stack)
-    if site is None or site.trigger != "read" or (site.loops < MANY and not site.loop_trains):
-        return False
-    if any(other.executed >= HABIT for other in facts.barriers.values()):
-        return False  # barriers end the graphs
-    loop = facts.names.loop(stack)
-    return not loop.line or head(loop) not in facts.names.heads(site.loop)
 
 
 def _working_loops(facts: Facts) -> set[tuple[str, str, int]]:

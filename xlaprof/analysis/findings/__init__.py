@@ -91,10 +91,12 @@ def _reads(facts: Facts, found: list[Finding]) -> list[Finding]:
     of_value = (one for one in reversed(found) if one.change is not None and one.change.what in _OF_VALUES)
     made = {_line(one): one.id for one in of_value if one.kind == "recompile" and one.id not in facts.ended_by}
     loop = facts.once(unbarred)
-    turns = facts.run.sites[loop.stack].executed if loop is not None and loop.loop.line else -1
+    turns = -1
+    if loop is not None and loop.loop.line:  # once for each graph of the loop, which a barrier ends, or a read
+        ends = (tally.count for (stack, _), tally in facts.run.reads.items() if stack == loop.stack)
+        turns = facts.run.sites[loop.stack].executed or sum(ends)
 
     def end(one: Finding) -> Hashable | None:
-        # once for each graph of the loop, at most: that is what it waits for
         waits = one.kind in _READ and isinstance(one.counted, ReadEvents) and one.count <= turns
         if one.kind == "missing_barrier" or waits:
             return "turns"

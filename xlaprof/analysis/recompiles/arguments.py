@@ -62,9 +62,6 @@ _ARGUMENTS = (
         r"shifts of aten::roll",
         "Roll on the host, before the tensor is brought to the device; or gather at positions that a tensor holds: "
         "shifts " + _HELD + ".",
-        "positions = (({arrays}.arange({tensor}.shape[{axis}]) - {start}) % {tensor}.shape[{axis}])"
-        ".to({tensor}.device)  # made on the host\n",
-        "{tensor}.index_select({axis}, positions)",
     ),
     _Argument(
         r"start of aten::arange",

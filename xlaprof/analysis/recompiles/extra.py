@@ -231,8 +231,7 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
         repeated, own = in_loop(facts, record.stack), is_own_graph(facts, record)
         if sized:
             return None  # reported with the selection, without which there is no such graph
-        few = facts.run.sites[record.stack].compiles <= HABIT
-        if repeated < HABIT and (few or record.t < facts.once(_loop_begins)):
+        if repeated < HABIT and facts.run.sites[record.stack].compiles <= HABIT:
             return None  # results read at the end; a model that is copied to the host before the first step
         if own and repeated >= HABIT:
             return None  # the read's finding has the cost of its own graph
@@ -325,12 +324,6 @@ def _ages(facts: Facts) -> dict[int, int]:
         before = found[against] + facts.run.program_runs.get(against, 0) if against in found else record.visits
         found.setdefault(record.program, before if change is not None else 0)
     return found
-
-
-def _loop_begins(facts: Facts) -> int:
-    """The moment at which a barrier of the loop first compiled a graph; 0 where no loop is known."""
-    loop = {stack for stack, site in facts.barriers.items() if site.executed >= HABIT}
-    return min((record.t for record in facts.run.compiles if record.stack in loop), default=0)
 
 
 def _begins_as_number(change: Change) -> bool:

@@ -96,9 +96,7 @@ class Slice(NamedTuple):
 
 
 def position_of(code: str, change: Change) -> Slice | None:
-    """Where a line reads or writes, if that changed: by its one slice, its one index that is no constant, or a roll."""
-    if change.subject == "shifts of aten::roll":
-        return _roll_of(code)
+    """Where a line reads or writes, if that changed: by its one slice, or its one index that is no constant."""
     taken = [(node, axis, one) for node in nodes(code, ast.Subscript) for axis, one in _axes(node)]
     if change.subject == "start of aten::slice":
         found = [one for one in taken if _has_bounds(one[2])]
@@ -130,24 +128,6 @@ def writes(code: str) -> bool:
         for one in nodes(code, ast.stmt)
         for target in (one.targets if isinstance(one, ast.Assign) else [getattr(one, "target", None)])
     )
-
-
-def _roll_of(code: str) -> Slice | None:
-    """The one ``torch.roll`` of a line, along one dimension: its shift is the start."""
-    calls = [call for call in nodes(code, ast.Call) if called(call) == "roll"]
-    if len(calls) != 1:
-        return None
-    (call,) = calls
-    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    method = [] if owner is None or _text(owner) in _MODULES else [owner]
-    named = dict(zip(("input", "shifts", "dims"), [*method, *call.args], strict=False))
-    named |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-    try:
-        axis = ast.literal_eval(named["dims"])
-        tensor, shift = ast.unparse(named["input"]), ast.unparse(named["shifts"])
-    except (KeyError, ValueError):
-        return None
-    return Slice(tensor, axis, shift, "", "") if isinstance(axis, int) else None
 
 
 def _axes(node: ast.Subscript) -> list[tuple[int, ast.expr]]:
