@@ -56,6 +56,7 @@ class Matching(msgspec.Struct, frozen=True):
     keys: frozenset[tuple[int | str, ...]]
     detail: str = ""  # the field that says what it was: a text, or a number of operations
     nonzero: str = ""  # a further field, which must not be 0
+    count: str = ""  # the field that says how many one event stands for
     digest: str = ""  # the field of StepDigest with the sums of such events by stack and operation
 
     def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
@@ -71,7 +72,8 @@ class Matching(msgspec.Struct, frozen=True):
             return Moment(event.t, event.end - event.start)
         value: int | str = getattr(event, self.detail) if self.detail else ""
         detail = plural(value, "operation") if isinstance(value, int) else value
-        return Moment(getattr(event, "t", 0), getattr(event, "dur", 0), detail=detail)
+        count = getattr(event, self.count) if self.count else 1
+        return Moment(getattr(event, "t", 0), getattr(event, "dur", 0), count, detail)
 
 
 class ReadEvents(msgspec.Struct, frozen=True):

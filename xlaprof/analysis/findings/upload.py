@@ -7,20 +7,21 @@ Uploads within a CPU fallback belong to that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
+from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.tallies import UploadTally
-from xlaprof.analysis.model import Finding, Moment, Place
+from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.principles import DEAR, FELT, HABIT, MANY, MOST, NEARLY_ALL, NOTICED, TRIFLE
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import LONG
 from xlaprof.analysis.timeline.rhythm import in_all
 from xlaprof.analysis.whatif import replay
-from xlaprof.events import AnyEvent, TransferToDevice
+from xlaprof.events import TransferToDevice
 from xlaprof.text.quantities import duration, percent, size_text, times
 from xlaprof.vocabulary import fill
 
@@ -132,12 +133,13 @@ def _finding(facts: Facts, line: _Line, cut: replay.Cut | None, gain: float) -> 
             "meanwhile."
         )
         advice, remedy = f"Have the next batch brought while this one is computed: {words.send_ahead}.", ""
+    events = frozenset((stack, line.again, facts.run.main_thread) for stack in line.stacks)
     return facts.finding(
         "upload",
         line.place,
         operation="the same data" if line.again else "new data",
         count=tally.count,
-        counted=UploadEvents(frozenset(line.stacks), line.again, facts.run.main_thread),
+        counted=Matching(TransferToDevice, ("stack", "again", "tid"), events, nonzero="calls", count="calls"),
         cost_s=line.cost_s,
         cut=cut,
         gain_s=gain,
@@ -150,24 +152,6 @@ def _finding(facts: Facts, line: _Line, cut: replay.Cut | None, gain: float) -> 
         trifle=False,
         ended_by=("upload", line.place.at),
     )
-
-
-class UploadEvents(msgspec.Struct, frozen=True):
-    """Uploads by the main thread at some stacks: of what came again, or of what is new."""
-
-    stacks: frozenset[int]
-    again: bool
-    tid: int
-
-    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
-        for event in events:
-            if (
-                isinstance(event, TransferToDevice)
-                and (event.again, event.tid) == (self.again, self.tid)
-                and event.stack in self.stacks
-                and event.calls
-            ):
-                yield Moment(event.t, event.dur, event.calls)
 
 
 KIND = Kind(find, blamed_for=("max_idle",))

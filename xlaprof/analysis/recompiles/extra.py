@@ -3,8 +3,8 @@
 Necessary are:
 
 * warm-up: the first compile at a barrier (a new phase of the program, such as evaluation, has a barrier of its own),
-  a first graph that is replaced within the first steps and never comes back, and the graphs of an optimizer that makes
-  its state and of its second step;
+  a first graph that is replaced within the first steps and never comes back (unless it is dear, and a barrier before
+  the loop spares it), and the graphs of an optimizer that makes its state and of its second step;
 * graphs that a barrier of their own makes in advance;
 * those that are meant: of buckets, or modules, that take turns, of stages, of micro-batches (:mod:`.design`).
 
