@@ -48,7 +48,6 @@ class Facts:
         self.full_steps = 0 if any(part.digest_ns for part in run.window.schedule.parts()) else self.outer_steps
         self.claims: dict[str, list[Cut]] = {}  # by id of the finding; several may have one id
         self.aside: list[Finding] = []  # that the program can do nothing about, or that are not felt
-        self.rows: dict[int, Sequence[int]] = {}  # of :func:`.looping.row_of`, by stack
         self.ended_by: dict[str, Hashable] = {}  # by id of the finding: the change that ends it, and others with it
         self._concluded: dict[Callable[[Facts], Any], Any] = {}
         self._cuts: list[Cut] = []  # of the findings that were not set aside

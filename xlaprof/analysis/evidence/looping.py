@@ -118,9 +118,11 @@ def row_of(facts: Facts, stack: int) -> Sequence[int]:
 
     Empty for other loops: their turns run one program, but for the first and the last, or more operations.
     """
-    if stack not in facts.rows:
-        facts.rows[stack] = _row_of(facts, stack)
-    return facts.rows[stack]
+    return facts.once(_rows).get(stack, ())
+
+
+def _rows(facts: Facts) -> dict[int, Sequence[int]]:
+    return {stack: _row_of(facts, stack) for stack in facts.run.sites}
 
 
 def _row_of(facts: Facts, stack: int) -> Sequence[int]:

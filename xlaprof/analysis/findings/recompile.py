@@ -135,9 +135,9 @@ def _also(facts: Facts, group: Group) -> Iterator[Place]:
     yield made_by(facts, change)
     yield from map(facts.place, (change.condition, change.made, change.stack, change.expected))
     yield from (one.place for one in varying(facts, group))
-    yield from growth.beside(facts, group) if group.sort == "shape" and grows(group) else ()
+    yield from growth.grown_too(facts, group) if group.sort == "shape" and grows(group) else ()
     if group.sort in ("argument", "scalar"):
-        yield from (facts.place(one.stack) for one in same_number(facts, group))
+        yield from same_number(facts, group)
     if of_batch(change):  # and loops over it
         yield from passes(facts, group)
 

@@ -101,7 +101,7 @@ def _scalar(words: Vocabulary, group: Group) -> Advice:
 
 def _others(facts: Facts, group: Group) -> Iterator[str]:
     """What other numbers of all these graphs are special, too: the same is due to them."""
-    places = {facts.place(one.stack): one.new for one in special_too(group)}
+    places = {place: changes[0].new for place, changes in special_too(facts, group).items()}
     if places:
         numbers = " and ".join(f"{value} at {quoted(place)}" for place, value in places.items())
         yield f"That alone is not enough: the same graphs have other such numbers ({numbers})."

@@ -135,7 +135,7 @@ def advise(facts: Facts, group: Group) -> tuple[str, str]:
 
 def _with_others(facts: Facts, group: Group, advice: str) -> str:
     """The advice, and the other lines that are given the same number: each of them alone makes as many graphs."""
-    places = dict.fromkeys(facts.place(one.stack) for one in same_number(facts, group))
+    places = same_number(facts, group)
     if not places:
         return advice
     lines = " and ".join(quoted(place) for place in places)

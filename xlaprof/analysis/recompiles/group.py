@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import le
 from typing import NamedTuple
 
@@ -104,38 +105,39 @@ def special_number(text: str) -> bool:
         return False
 
 
-def special_too(group: Group) -> list[Change]:
-    """The numbers at other lines that became special in one of these graphs."""
-    changes = (part.change for extra in group.extras for part in extra.record.parts)
-    special = (one for one in changes if one.what == "scalar" and not one.role and special_number(one.new))
-    return list({one.stack: one for one in special if one.stack != group.first.stack}.values())
-
-
-def same_number(facts: Facts, group: Group) -> list[Change]:
-    """Numbers at other lines that change by as much in each of these graphs, the first of each line."""
-    numbers = [
-        {
-            (part.change.stack, part.change.subject): part.change
-            for part in extra.record.parts
-            if part.change.what in ("argument", "scalar") and not part.change.role
-        }
-        for extra in group.extras
-    ]
-    lines = {group.place.at}
-    found = []
-    for key, change in numbers[0].items():
-        place = facts.place(change.stack)
-        alike = (_went(side.get(key)) == _went(e.change) for side, e in zip(numbers, group.extras, strict=True))
-        if place.at not in lines and _went(change) is not None and all(alike):
-            lines.add(place.at)
-            found.append(change)
+def beside(facts: Facts, group: Group, alike: Callable[[Change, Change], bool]) -> dict[Place, list[Change]]:
+    """What else changes in these graphs, ``alike`` the cause, by its line: one change for each graph."""
+    found: dict[Place, list[Change]] = {}
+    for extra in group.extras:
+        first: dict[Place, Change] = {}
+        for change in (part.change for part in extra.record.parts if alike(part.change, extra.change)):
+            first.setdefault(facts.place(change.made or change.stack), change)
+        for place, change in first.items():
+            if place.line and place.at != group.place.at:
+                found.setdefault(place, []).append(change)
     return found
 
 
-def _went(change: Change | None) -> int | None:
+def special_too(facts: Facts, group: Group) -> dict[Place, list[Change]]:
+    """The numbers at other lines that became special in one of these graphs."""
+    return beside(facts, group, lambda one, _: one.what == "scalar" and not one.role and special_number(one.new))
+
+
+def same_number(facts: Facts, group: Group) -> list[Place]:
+    """Other lines with a number that changes by as much in each of these graphs."""
+
+    def alike(one: Change, first: Change) -> bool:
+        number = one.what in ("argument", "scalar") and not one.role
+        return number and _went(one) is not None and _went(one) == _went(first)
+
+    found = beside(facts, group, alike)
+    return [place for place, changes in found.items() if len(changes) == len(group.extras)]
+
+
+def _went(change: Change) -> int | None:
     """By how much a whole number changed."""
     try:
-        return int(change.new) - int(change.old) if change is not None else None
+        return int(change.new) - int(change.old)
     except ValueError:
         return None
 

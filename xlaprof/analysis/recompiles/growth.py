@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -11,10 +10,11 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import named
 from xlaprof.analysis.recompiles import along
-from xlaprof.analysis.recompiles.group import Group
+from xlaprof.analysis.recompiles.group import Group, beside
 from xlaprof.analysis.recompiles.wording import variable
 from xlaprof.analysis.shapes import axes, dims, dtype, dtype_code
 from xlaprof.analysis.statements import called, nodes
+from xlaprof.events import Change
 from xlaprof.vocabulary import fill
 
 _JOINS = ("cat", "concat", "concatenate", "stack", "append")
@@ -53,16 +53,14 @@ def advise(facts: Facts, group: Group) -> tuple[str, str]:
             f"{grown}: allocate it once at its largest size ({one.most}{so_far}) and write into it at a position held "
             "in a tensor."
         )
-    others = list(_beside(facts, group))
+    others = [
+        f"{variable(changes[0], place, facts.place(changes[0].stack)) or 'a tensor'} ({named(place)})"
+        for place, changes in grown_too(facts, group).items()
+    ]
     if others:
-        which = " and ".join(f"{name or 'a tensor'} ({named(place)})" for name, place in others)
+        which = " and ".join(others)
         what += f" The same graphs have {which}, which grows with it: do the same there, or there are as many graphs."
     return " ".join((what, *along.needs(facts, group))), _code(facts, group, one)
-
-
-def beside(facts: Facts, group: Group) -> Iterator[Place]:
-    """Lines that make what else grows in the same graphs."""
-    yield from (place for _, place in _beside(facts, group))
 
 
 def _growth(facts: Facts, group: Group) -> _Growth:
@@ -86,21 +84,15 @@ def _kept(code: str) -> str:
     return ""
 
 
-def _beside(facts: Facts, group: Group) -> Iterator[tuple[str, Place]]:
-    """Other tensors that are longer by as much in the graphs, the first of each line."""
-    lines = {group.place.at}
-    longer = _longer(group.first.old, group.first.new)
-    for extra in group.extras:
-        for change in (part.change for part in extra.record.parts if part.change.what == "shape"):
-            place = facts.place(change.made)
-            if not place.line or place.at in lines or _longer(change.old, change.new) != longer:
-                continue
-            lines.add(place.at)
-            yield variable(change, place, facts.place(change.stack)), place
+def grown_too(facts: Facts, group: Group) -> dict[Place, list[Change]]:
+    """Lines that make what else is longer by as much in the same graphs."""
+    longer = _longer(group.first)
+    return beside(facts, group, lambda one, _: one.what == "shape" and one.made > 0 and _longer(one) == longer)
 
 
-def _longer(old: str, new: str) -> list[int]:
-    return [after - before for before, after in zip(dims(old) or (), dims(new) or (), strict=False) if before != after]
+def _longer(change: Change) -> list[int]:
+    sizes = zip(dims(change.old) or (), dims(change.new) or (), strict=False)
+    return [after - before for before, after in sizes if before != after]
 
 
 def _code(facts: Facts, group: Group, one: _Growth) -> str:
