@@ -303,6 +303,42 @@ def joined_on_the_host() -> None:
         np.stack(jax.device_get([jnp.asarray(rows(1))] * count))
 
 
+def growing_curve() -> None:
+    total = jax.jit(lambda curve: curve.sum())
+    curve = jnp.ones((1, 3))
+    for _ in range(14):
+        curve = jnp.concatenate([curve, rows(1)])
+        total(curve)
+
+
+def whole_curve() -> None:
+    @jax.jit
+    def total(curve: Any, day: Any) -> tuple[Any, Any]:
+        curve = curve.at[day].set(1.0)
+        return curve, jnp.where(jnp.arange(15)[:, None] <= day, curve, 0).sum()
+
+    curve = jnp.ones((15, 3))
+    for day in range(1, 15):
+        curve, _ = total(curve, day)
+
+
+def collected() -> None:
+    f = jax.jit(lambda state: state["w"] * 2)
+    state: dict[str, Any] = {"w": rows(2)}
+    for turn in range(6):
+        f(state)
+        state.setdefault("seen", []).append(np.float32(turn))
+
+
+def emptied() -> None:
+    f = jax.jit(lambda state: state["w"] * 2)
+    state: dict[str, Any] = {"w": rows(2), "seen": []}
+    for turn in range(6):
+        f(state)
+        state["seen"].append(np.float32(turn))
+        state["seen"].clear()
+
+
 CASES = [
     Case("pad dimension {dim} of {name}{others} to one size", any_sizes, padded),
     Case("rows and mask them, or leave it out (drop_last)", short_last_batch, without_last_batch),
@@ -322,6 +358,8 @@ CASES = [
     Case("Make {name} an array (jnp.asarray), or pass it as an argument", static_field, field_of_data),
     Case("Make it once, outside of the loop, and pass the same object", new_objects, one_object),
     Case("under jax.jit, which is made once: what it calls is then traced once", eager_map, jitted_map),
+    Case("make it once at its full length, write into it", growing_curve, whole_curve),
+    Case("is longer in each call, and each length has a program of its own: empty it", collected, emptied),
     Case("Collect what belongs together in one array", joined, joined_on_the_host),
 ]
 

@@ -360,3 +360,41 @@ def test_gates_and_warnings_count_programs_of_jax(tmp_path: Path) -> None:
     for limit in ("--max-recompiles=3", "--max-compiles=3", "--max-compile-time=1ms"):
         assert main(("check", str(tmp_path / "run.log"), "--no-config", limit)) == 1
     assert main(("check", str(tmp_path / "run.log"), "--no-config", "--max-recompiles=100")) == 0
+
+
+def test_functions_and_operations_that_are_dropped_together_are_one_finding(tell: Tell) -> None:
+    first = jax.jit(lambda x: x * 2)
+    second = jax.jit(lambda x: x + 3)
+
+    def program() -> None:
+        for _ in range(4):
+            first(np.ones(3, np.float32))
+            second(np.ones(3, np.float32))
+            jnp.cumsum(np.ones(5, np.float32))
+            jax.clear_caches()
+
+    run = tell(program)
+    finding = run.finding
+    dropped = [one for one in run.programs if one.changes and one.changes[0].kind == "evicted"]
+    assert {bool(one.code) for one in dropped} == {True, False}
+    assert finding.count == len(dropped)
+    assert "compiled again 6 times" in finding.cause
+    assert "outside of any jitted function" in finding.cause
+    assert finding.cost_s == pytest.approx(sum(one.dur for one in dropped) / 1e9)
+
+
+def test_a_list_that_begins_empty_and_grows_is_one_finding(tell: Tell) -> None:
+    @jax.jit
+    def step(state: Any) -> Any:
+        return state["w"] * 2
+
+    def program() -> None:
+        state: dict[str, Any] = {"w": jnp.ones(3)}
+        for turn in range(6):
+            step(state)
+            state.setdefault("seen", []).append(np.float32(turn))
+
+    run = tell(program)
+    assert run.finding.count == 5
+    assert "step was compiled again 5 times" in run.finding.cause
+    assert "is longer in each call" in run.finding.advice

@@ -51,6 +51,60 @@ def test_a_size_that_varies_from_step_to_step_is_one(tell: Tell) -> None:
     assert finding.count == 3
 
 
+def test_what_follows_the_length_of_one_mask_is_one_finding(tell: Tell) -> None:
+    """Operations of the indexing and of the next line are compiled for the same lengths: one cause."""
+    pool = np.arange(60, dtype=np.float32).reshape(30, 2)
+    step = jax.jit(lambda w: w * 2)
+
+    def program() -> None:
+        w = step(jnp.ones(3))
+        for turn, kept in enumerate((25, 19, 28, 21, 23)):
+            with xlaprof.StepTrace("train", step_num=turn):
+                w = step(w)
+                hard = jnp.asarray(pool)[jnp.arange(30) < kept]
+                jnp.cumsum(hard[:16], axis=0)
+
+    run = tell(program)
+    [finding] = run.report.findings
+    again = [
+        run.recorded.texts[one.func]
+        for one in run.programs
+        if one.changes and one.changes[0].kind == "shape" and one.changes[0].old.endswith(("[25]", "[25,2]", "[25,1]"))
+    ]
+    assert len(set(again)) >= 3  # it is several operations that are compiled again
+    assert finding.count == 4 * len(again)
+    assert finding.place.code == "hard = jnp.asarray(pool)[jnp.arange(30) < kept]"
+    assert "jnp.nonzero(mask, size=...)" in finding.advice
+
+
+def test_sizes_that_change_apart_are_findings_apart(tell: Tell) -> None:
+    def program() -> None:
+        step = jax.jit(lambda w: w * 2)
+        w = step(jnp.ones(3))
+        for turn, (left, right) in enumerate(((5, 40), (9, 31), (6, 57), (7, 23))):
+            with xlaprof.StepTrace("train", step_num=turn):
+                w = step(w)
+                jnp.cumsum(np.ones(left, np.float32))
+                jnp.sort(np.ones(right, np.float32))
+
+    assert len(tell(program).report.findings) == 2
+
+
+def test_an_array_that_grows_is_one_finding_where_it_is_made_and_where_it_is_passed(tell: Tell) -> None:
+    def program() -> None:
+        total = jax.jit(lambda curve: curve.sum(axis=0))
+        curve = jnp.zeros((1, 4))
+        for _ in range(14):
+            curve = jnp.concatenate([curve, jnp.ones((1, 4))])
+            total(curve)  # here
+
+    [finding] = tell(program).report.findings
+    assert finding.place.code == "total(curve)  # here"
+    assert "concatenate at test_jax_outside.py" in finding.cause
+    assert "curve.at[i].set(value)" in finding.advice
+    assert finding.count == 13 + 13
+
+
 def test_a_list_that_grows_is_one_finding_with_its_own_cause(tell: Tell) -> None:
     def program() -> None:
         seen = []

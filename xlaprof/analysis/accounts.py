@@ -28,7 +28,7 @@ from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import HABIT, MANY, MOST, NAMED, WORTH_SAYING
 from xlaprof.analysis.recompiles.eager import bodies
 from xlaprof.analysis.recompiles.extra import EARLY, entry, is_of_another_value
-from xlaprof.analysis.recompiles.jit_calls import JAX
+from xlaprof.analysis.recompiles.jit_calls import JAX, dropped
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.whatif.replay import Cut
@@ -381,8 +381,9 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
         if finding.kind == "upload" and not _cuts(facts, finding):
             bill.explain(finding, _take(idle, [host.UPLOAD], finding.cost_s * 1e9))
         if finding.kind == "op_by_op" and isinstance(finding.counted, Matching):
-            tallies = (facts.run.jit.functions.get((int(stack), 0)) for (stack,) in finding.counted.keys)
-            compiled = sum(one.dur for one in tallies if one is not None)
+            stacks = [int(stack) for (stack,) in finding.counted.keys]
+            compiled = sum(one.dur for stack in stacks if (one := facts.run.jit.functions.get((stack, 0))) is not None)
+            compiled -= sum(dropped(facts)[stack] for stack in stacks)  # is no part of its cost
             bill.explain(finding, _take(idle, list(idle), finding.cost_s * 1e9 - compiled))
     lines = recording(facts.run)
     seen_in: dict[Cause, Cause] = dict(facts.run.window.idle.seen_in())

@@ -98,6 +98,7 @@ def _written(tree: ast.AST, *, scalar: bool) -> list[tuple[ast.Call, str]]:
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     named = {node: f".{called(node)}()" for node in calls if called(node) in _METHODS}
     named |= {node: '.to("cpu")' for node in calls if called(node) == "to" and "cpu" in ast.unparse(node)}
+    named |= {node: "jax.device_get()" for node in calls if called(node) == "device_get"}
     named |= {node: ".numpy()" for node in calls if _owner(node) in ("np", "numpy") and "array" in called(node)}
     if sort := [one for one in named.items() if (one[1] == ".item()") == scalar] or [*named.items()]:
         return sort

@@ -96,8 +96,9 @@ class Activity:
 def activities(run: Fold) -> Iterator[Activity]:
     """The program's own activities in a settled run: no compiles, transfers, tracing."""
     names = run.names
-    # the functions on the stack when a barrier is reached
-    lines = (frame.acting for stack in run.sites for frame in names.frames(stack))
+    # the functions on the stack when a barrier is reached, or a jitted function is called
+    callers = {stack for one in run.jit.functions.values() if one.name for stack in one.callers}
+    lines = (frame.acting for stack in (*run.sites, *callers) for frame in names.frames(stack))
     spine = frozenset((line.file, line.func) for line in lines)
     recorded = recording(run)
     by_line: dict[tuple[str, str, int], Activity] = {}

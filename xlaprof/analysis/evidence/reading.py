@@ -248,7 +248,7 @@ def advise_read(
         turns=MANY,
         end="" if once else ", or at the end",
         value=f"sum of the {value}{'es' if value == 'loss' else 's'}" if once else value,
-        name=name,
+        name=name if name != _CALLED else "a call on this line",
         words=words,
         loop=named(turns),
         picks=f", {words.arrays}.{PICKS[name]} for {name}" if name in PICKS else "",

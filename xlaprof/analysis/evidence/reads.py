@@ -158,7 +158,8 @@ class Reads:
 
     def _is_rare(self, facts: Facts) -> bool:
         """Whether they are for the program's log: in one of ten steps or fewer, for little; or in some, for less."""
-        own_loop = self.is_between_steps(facts) or self._is_beside(facts)
+        between = self.is_between_steps(facts) and not _is_in_loop_of_steps(facts, self.stacks[0])
+        own_loop = between or self._is_beside(facts)
         steps = self.count if own_loop else self.tally.rhythm.steps or self.count
         if not own_loop and self.tally.rhythm.every > 1 and self.cost_s < TRIFLE * facts.total_s:
             return True
@@ -287,6 +288,19 @@ def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
     for reads in found.values() if not sized else ():
         reads.find_barrier(facts)
     return list(found.values())
+
+
+def _is_in_loop_of_steps(facts: Facts, stack: int) -> bool:
+    """Whether the innermost loop around a read is that of the calls with which steps begin, where no barrier ends them.
+
+    What comes there in few of the steps is for the program's log, as a mean of each hundredth step.
+    """
+    if facts.barriers or not facts.names.loop(stack).line:
+        return False
+    steps = {stat.name for stat in facts.steps}
+    functions = (one for one in facts.run.jit.functions.values() if one.name and facts.text(one.name) in steps)
+    calls = {head(facts.names.loop(call)) for one in functions for call in one.callers}
+    return head(facts.names.loop(stack)) in calls
 
 
 def _barrier_after(facts: Facts, stacks: list[int]) -> int:

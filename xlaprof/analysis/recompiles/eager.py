@@ -10,7 +10,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS, NOTICED
-from xlaprof.analysis.recompiles.jit_calls import compiled_outside
+from xlaprof.analysis.recompiles.jit_calls import compiled_outside, dropped
 
 _MANY = 200  # operations of a function: fewer are set-up
 
@@ -53,7 +53,10 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
             body = _body(facts, stack, jitted) if lines and state != "import" else None
             if body in lines and facts.place(stack).at in lines[body] - calls:
                 looks[body] += ns
-    found = {body: Eager(many[body], ns, lines[body]) for body, ns in looks.items()}
+    # that of programs that were dropped is told as compiling
+    again_ns = dropped(facts)
+    spent = {body: max(0, ns - sum(again_ns[stack] for stack in many[body])) for body, ns in looks.items()}
+    found = {body: Eager(many[body], ns, lines[body]) for body, ns in spent.items()}
     return {body: eager for body, eager in found.items() if _is_long(facts, eager)}
 
 

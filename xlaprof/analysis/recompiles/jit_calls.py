@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -13,7 +14,8 @@ from xlaprof.analysis.evidence.counted import Known, values
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.fold.jit import JitRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment
-from xlaprof.analysis.principles import HABIT, MANY, NAMED
+from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import HABIT, MANY, NAMED, NEARLY_ALL
 from xlaprof.analysis.shapes import are_chosen, dims, dtype, dtype_name
 from xlaprof.analysis.sums import grouped
 from xlaprof.events import ArgumentChange
@@ -21,19 +23,33 @@ from xlaprof.text.quantities import duration, plural, times
 
 #: :attr:`Finding.operation` of these findings
 JAX = "jax.jit"
+_ENTRY = re.compile(r"\[\d+\]")  # of a list
 _NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
+
+
+class Group(NamedTuple):
+    """Programs of one cause."""
+
+    lead: list[JitRecord]  # of one change, which tells the cause
+    along: list[JitRecord]  # that the same makes necessary
+
+    @property
+    def records(self) -> list[JitRecord]:
+        """All of them, the lead's first."""
+        return self.lead + self.along
 
 
 class Sorted(NamedTuple):
     """Programs made for calls that differ from earlier ones."""
 
-    found: list[list[JitRecord]]  # by cause
+    found: list[Group]  # by cause
     necessary: list[JitRecord]  # another use of the function, a size or mode that was chosen
 
 
 def sort_out(facts: Facts) -> Sorted:
     """What the programs made again belong to. One cause is one: of a function, whichever line calls it; of all
-    functions that are given an object made anew, or another static value.
+    functions that are given an object made anew, or another static value, or that are dropped with JAX's caches; of all
+    operations that follow one size, as that of a mask or of an array that grows.
 
     An operation outside of jitted functions has a program for every shape, as leaves of a model have several: that is
     a part of running them so. Only one whose size, operands or function vary again and again at a line is compiled
@@ -50,16 +66,65 @@ def sort_out(facts: Facts) -> Sorted:
             necessary.append(record)
         elif first.kind in ("anew", "field"):
             groups.setdefault((first.kind, name), []).append(record)
+        elif first.kind == "evicted":
+            groups.setdefault((first.kind,), []).append(record)
         elif event.code:
             groups.setdefault((event.code, event.func, first.kind, name, first.dim), []).append(record)
         elif place.at not in joins:
             groups.setdefault((place.at, event.func, first.kind, name, first.dim), []).append(record)
+    beside: list[JitRecord] = []  # of operations that may have a program for every shape
     for group in groups.values():
-        if _by_design(group):
+        if _by_design(facts, group):
             necessary += group
-        elif group[0].event.code or _varies(facts, group):
+        elif any(one.event.code for one in group) or _varies(facts, group):
             found.append(group)
-    return Sorted(found, necessary)
+        else:
+            beside += group
+    return Sorted(_joined(found, beside), necessary)
+
+
+def _joined(groups: list[list[JitRecord]], beside: list[JitRecord]) -> list[Group]:
+    """The groups by cause, the dearest first of each; ``beside``: what may go along with one, and is none by itself."""
+    found: list[Group] = []
+    for group in sorted(groups, key=lambda one: (not one[0].event.code, -_ns(one))):
+        mine = next((one for one in found if _is_part(one, group)), None)
+        if mine is not None:
+            mine.along.extend(group)
+            continue
+        own = [one for one in group if one.event.code] or group  # of the program's functions, where there are
+        found.append(Group(own, [one for one in group if not one.event.code] if own is not group else []))
+    for cause in found:
+        sizes = _sizes_in_turn(cause.lead)
+        if not cause.lead[0].event.code and sizes:
+            cause.along.extend(one for one in beside if not sizes.isdisjoint(_sizes_in_turn([one])))
+    return found
+
+
+def _ns(records: Iterable[JitRecord]) -> int:
+    return sum(one.event.dur for one in records)
+
+
+def _is_dropped(group: list[JitRecord]) -> bool:
+    return group[0].event.changes[0].kind == "evicted"
+
+
+def _is_part(cause: Group, group: list[JitRecord]) -> bool:
+    """Whether a group is made for a part of what the cause is: another part of a structure, as of a list that begins
+    empty and grows; or, outside of any jitted function, sizes that change as the cause's."""
+    lead, other = cause.lead[0].event, group[0].event
+    if other.code:
+        names = sorted((lead.changes[0].name, other.changes[0].name))
+        structures = lead.changes[0].kind == other.changes[0].kind == "structure"
+        same = structures and (other.code, other.func) == (lead.code, lead.func)
+        return same and re.match(re.escape(names[0]) + r"([.\[]|$)", names[1]) is not None
+    sizes, others = _sizes_in_turn(cause.lead), _sizes_in_turn(group)
+    return bool(others) and len(sizes & others) >= NEARLY_ALL * max(len(sizes), len(others))
+
+
+def _sizes_in_turn(group: list[JitRecord]) -> set[tuple[int, ...]]:
+    """The size before and after, of each program that another size of an argument needs."""
+    changes = (record.event.changes[0] for record in group)
+    return {tuple(sizes) for change in changes if change.kind == "shape" and (sizes := _sizes_of(change))}
 
 
 #: what another line of the program may well call it with: evaluation beside training, a mode, another model
@@ -83,12 +148,17 @@ def _varies(facts: Facts, group: list[JitRecord]) -> bool:
     return changes[0].kind == "structure"
 
 
-def _by_design(group: list[JitRecord]) -> bool:
-    """Whether somebody chose these: sizes that are round (buckets), or the few modes of a static argument."""
+def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
+    """Whether somebody chose these: sizes that are round (buckets), or the few modes of a static argument. A number is
+    a mode where the set-up already needs all of its values, and many steps after it no other."""
     changes = [record.event.changes[0] for record in group]
     if changes[0].kind in ("static", "field"):
         values = {value for change in changes for value in (change.old, change.new)}
-        return len(values) <= HABIT and not any(map(_NUMBER.fullmatch, values))
+        if len(values) > HABIT or not any(map(_NUMBER.fullmatch, values)):
+            return len(values) <= HABIT
+        last = max(record.step for record in group)
+        chosen = group[0].event.code and all(map(str.isdecimal, values))
+        return bool(chosen) and last < MANY <= facts.step_count - last
     if changes[0].kind != "shape" or not group[0].event.code or _last_batch(changes):
         return False
     since = (record.step - earlier for earlier, record in zip((0, *(one.step for one in group)), group, strict=False))
@@ -126,6 +196,13 @@ def _advise_shape(group: list[JitRecord]) -> str:
     whole = _last_batch(changes)
     if whole:
         return f"Pad the last batch to {whole} rows and mask them, or leave it out (drop_last)."
+    sizes = [pair for change in changes if len(pair := _sizes_of(change)) == 2]
+    if len(sizes) >= MANY and all(new - old == sizes[0][1] - sizes[0][0] > 0 for old, new in sizes):
+        return (
+            "{name} is longer in each call, and each length has a program of its own: make it once at its full length, "
+            "write into it ({name}.at[i].set(value), or jax.lax.dynamic_update_slice), pass how much of it counts as "
+            "an array, and mask the rest."
+        )
     if re.search(r"cache|past_key", changes[0].name):
         return (
             "Write into a cache of fixed size with jax.lax.dynamic_update_slice, and pass the position as an array: "
@@ -171,6 +248,19 @@ def _advise_static(group: list[JitRecord]) -> str:
     return few
 
 
+def _advise_structure(group: list[JitRecord]) -> str:
+    changes = [record.event.changes[0] for record in group]
+    if len(changes) >= HABIT - 1 and all(
+        _ENTRY.match(one.new.removeprefix(one.name)) and not one.old for one in changes
+    ):
+        return (
+            "{name} is longer in each call, and each length has a program of its own: empty it before the next call "
+            "(what Flax collects by sow, with nnx.pop(model, nnx.Intermediate)), or keep the entries in an array of "
+            "fixed size."
+        )
+    return "Give {name} the same keys, lengths and None entries in every call."
+
+
 _TEXTS = {
     "shape": _Text("The shape of {name}{others} changed {went}", _advise_shape),
     "rank": _Text("The rank of {name} changed {went}", "Give {name} the same number of dimensions in every call."),
@@ -204,7 +294,7 @@ _TEXTS = {
     ),
     "structure": _Text(
         "The structure of {name} changed: {old} was there before, and {new} is now",
-        "Give {name} the same keys, lengths and None entries in every call.",
+        _advise_structure,
     ),
     "function": _Text(
         "Each call has a new function object of the same code, and a program belongs to one object",
@@ -235,8 +325,8 @@ _OUTSIDE = {
     "shape": _Text(
         "What runs outside of any jitted function ({function}) is a program of its own for every shape: {name} "
         "changed {went}",
-        "Do this inside a jitted function, on arrays of one size (padded, masked); or with NumPy, before they come to "
-        "the device.",
+        "Do this inside a jitted function, on arrays of one size (padded, masked: jnp.where in place of a selection by "
+        "a mask, jnp.nonzero(mask, size=...)); or with NumPy, before they come to the device.",
     ),
     "parameter": _Text(
         "{function} runs outside of any jitted function, and the function that it is given is a new object each time: "
@@ -258,53 +348,77 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield _finding(facts, group)
 
 
-def _joins(facts: Facts) -> Iterable[list[JitRecord]]:
+def _joins(facts: Facts) -> Iterable[Group]:
     """Operations of very many arrays, by line: each program of them is one too many, the first as well."""
     changes = [ArgumentChange("structure")]
     joins = (JitRecord(replace(event, changes=changes), -1, False) for event in facts.run.jit.joins)
-    return grouped(joins, lambda one: facts.place(one.event.stack).at).values()
+    return [Group(lead, []) for lead in grouped(joins, lambda one: facts.place(one.event.stack).at).values()]
 
 
 def compiled_outside(facts: Facts) -> set[tuple[str, int]]:
-    """Lines of operations outside of jitted functions that are findings of this kind."""
-    groups = (*facts.once(sort_out).found, *_joins(facts))
+    """Lines of operations outside of jitted functions that are findings of this kind, and not only dropped."""
+    groups = [one.records for one in (*facts.once(sort_out).found, *_joins(facts)) if not _is_dropped(one.lead)]
     return {facts.place(one.event.stack).at for group in groups for one in group if not one.event.code}
 
 
-def _finding(facts: Facts, group: list[JitRecord]) -> Finding:
+def dropped(facts: Facts) -> Counter[int]:
+    """ns of compiling operations outside of jitted functions again, whose programs were dropped, by Stack id."""
+    found: Counter[int] = Counter()
+    for group in facts.once(sort_out).found:
+        for one in group.records if _is_dropped(group.lead) else ():
+            found[one.event.stack] += 0 if one.event.code else one.event.dur
+    return found
+
+
+def _finding(facts: Facts, cause: Group) -> Finding:
+    group, records = cause.lead, sorted(cause.records, key=lambda one: one.event.t)
     event, change = group[0].event, group[0].event.changes[0]
     changes = [record.event.changes[0] for record in group]
     known = _TEXTS if event.code else _TEXTS | _OUTSIDE
     text = known.get(change.kind, _TEXTS["function"])
     advice = text.advice if isinstance(text.advice, str) else text.advice(group)
-    fields = _fields(facts, group)
-    cost = sum(record.event.dur for record in group) / 1e9
+    fields = _fields(facts, cause)
+    cost = _ns(records) / 1e9
     name = fields["function"]
     was = "were" if "," in name else "was"
-    what = f"{name} {was} compiled again {times(len(group))}" if event.code else plural(len(group), "program")
+    again = [one for one in records if one.event.code]
+    what = f"{name} {was} compiled again {times(len(again))}" if event.code else plural(len(records), "program")
+    if again and len(again) < len(records):
+        what += f", and {_outside(facts, records)}"
     return facts.finding(
         "recompile",
         facts.place(event.stack),
         operation=JAX,
-        count=len(group),
-        counted=Known(tuple(Moment(one.event.t, one.event.dur, detail=_went(one)) for one in group)),
+        count=len(records),
+        counted=Known(tuple(Moment(one.event.t, one.event.dur, detail=_went(one)) for one in records)),
         cost_s=cost,
         cause=f"{_filled(text.cause, fields)}: {what}, {duration(cost)} in all.",
         advice=_filled(advice, fields),
         change=FromTo(change.kind, change.old, change.new),
-        evidence=listed([_evidence(record) for record in group]),
+        evidence=listed([_evidence(record) for record in records]),
         discriminator=f"{name} {change.kind} {change.name}",
-        also=[facts.place(one) for record in group for one in (record.event.stack, record.event.code)],
+        also=[facts.place(one) for record in records for one in (record.event.stack, record.event.code)],
         values=values((one.old, one.new) for one in changes),
     )
 
 
-def _fields(facts: Facts, group: list[JitRecord]) -> dict[str, str]:
+def _outside(facts: Facts, records: list[JitRecord]) -> str:
+    """What of them are operations outside of jitted functions."""
+    outside = [one for one in records if not one.event.code]
+    names = dict.fromkeys(facts.text(one.event.func) for one in outside)
+    lines = dict.fromkeys(short(facts.place(one.event.stack)) for one in outside)
+    where = ", ".join(islice(lines, NAMED))
+    return f"{', '.join(islice(names, NAMED))} at {where}, outside of any jitted function, {times(len(outside))}"
+
+
+def _fields(facts: Facts, cause: Group) -> dict[str, str]:
+    group = cause.lead
     change = group[0].event.changes[0]
     went = {(one.old, one.new) for one in (record.event.changes[0] for record in group)}
     changes = (one for record in group for one in record.event.changes if one.kind == change.kind)
     others = [name for name in dict.fromkeys(one.name for one in changes) if name != change.name]
-    functions = dict.fromkeys(facts.text(record.event.func) for record in group)
+    of = group if group[0].event.code else cause.records
+    functions = dict.fromkeys(facts.text(record.event.func) for record in of)
     more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
     several = len({record.event.changes[0].name for record in group}) > 1  # elements: it is the list that differs
     return {

@@ -58,7 +58,9 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Itera
     necessary = min(total - again, sum(record.event.dur for record in known.necessary) / 1e9)
     cached = sum(one.cached for one in functions) / 1e9
     first = max(0.0, total - again - necessary)
-    graphs = sum(one.programs for one in functions) - sum(map(len, (*known.found, known.necessary)))
+    graphs = (
+        sum(one.programs for one in functions) - len(known.necessary) - sum(len(one.records) for one in known.found)
+    )
     text = f"for the first compilation of {plural(graphs, 'program')}: normal."
     if outside > first / 2 and outside > 0:
         lines = {stack: one.dur for (stack, _), one in facts.run.jit.functions.items() if not one.name}

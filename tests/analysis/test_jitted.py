@@ -1,0 +1,101 @@
+"""A program that calls jitted functions in its loop, with no barrier: what is of the loop, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from xlaprof.analysis.model import Finding
+from xlaprof.events import ArgumentChange, JitCompile
+
+from .test_gaps import Watched
+
+NUMBER = "jax.Array: one number"
+
+
+class Jitted(Watched):
+    """A story whose ``train`` calls the jitted function ``step`` at line 40, in the loop at line 38."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.call = self.line(40, "loss = step(state, batch)", outer=(90,), loops=(38,))
+        self.code = self.line(10, "def step(state, batch):", func="step")
+
+    def made(self, *changes: ArgumentChange, ms: float = 400, versions: int = 0) -> None:
+        """JAX makes a program of ``step``."""
+        start = self.now
+        self.spend(ms)
+        name = self.text("step")
+        made = JitCompile(start, self.now - start, name, self.call, self.code, versions=versions, changes=list(changes))
+        self.emit(made)
+
+    def found(self, kind: str) -> list[Finding]:
+        self.finish()
+        return self.findings(kind)
+
+
+def test_what_happened_once_before_the_loop_is_not_joined_with_what_the_turns_do() -> None:
+    """Both are called from ``main()``, at the same line: a function that calls what is jitted is where turns differ."""
+    for each, found in ((2, 0), (30, 1)):
+        story = Jitted()
+        with story.step("step"):
+            story.made()
+            story.execute("step", 5, story.call)
+        for row in (51, 52, 53):  # an archive is read
+            story.seen(900, "python", story.line(row, "rows.append(line)", func="load", outer=(37, 90)))
+        for _ in range(40):
+            with story.step("step"):
+                story.execute("step", 5, story.call)
+                story.spend(1)
+                story.seen(5 + each, "python", story.line(60, "votes.count(x)", func="vote", outer=(41, 90)))
+        gaps = story.found("idle_gap")
+        assert [one.place.line for one in gaps] == [60] * found
+        for gap in gaps:
+            assert gap.cost_s == pytest.approx(40 * 0.031, rel=0.05)
+
+
+@pytest.mark.parametrize(("every", "kept"), [(20, 0), (1, 1)])
+def test_a_mean_that_is_read_every_so_many_steps_is_for_the_log(every: int, kept: int) -> None:
+    """Twenty numbers at once, each twentieth step, in the loop of the steps."""
+    story = Jitted()
+    fetch = story.line(44, "mean = np.mean(jax.device_get(losses))", outer=(90,), loops=(38,))
+    for turn in range(1, 201):
+        with story.step("step"):
+            if turn == 1:
+                story.made()
+            story.execute("step", 5, story.call)
+            story.spend(4)
+            if turn % every == 0:
+                for _ in range(every):
+                    story.read(fetch, NUMBER)
+                story.spend(2)  # the device has nothing to do
+    found = story.found("transfer")
+    assert [one.place.line for one in found] == [44] * kept
+    for one in found:
+        assert one.cause.startswith("jax.device_get() reads one number from the device in every step")
+
+
+@pytest.mark.parametrize(
+    ("at", "values", "found"),
+    [
+        ((2,), "30 60", 0),  # both horizons are warmed up
+        ((2, 3), "30 60 90", 0),
+        ((30, 60), "0 1 2", 1),  # an epoch's number: another in each epoch
+        ((2,), "0.1 0.05", 1),  # a rate, which decides nothing
+        ((2, 3, 4, 5), "1 2 3 4 5", 1),
+    ],
+)
+def test_a_static_number_with_few_values_that_are_warmed_up_is_meant(
+    at: tuple[int, ...], values: str, found: int
+) -> None:
+    story, numbers = Jitted(), values.split()
+    for turn in range(100):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            if turn in at:
+                nth = at.index(turn)
+                change = ArgumentChange("static", "horizon", numbers[nth], numbers[nth + 1])
+                story.made(change, versions=nth + 1)
+            story.execute("step", 5, story.call)
+            story.spend(5)
+    assert len(story.found("recompile")) == found
