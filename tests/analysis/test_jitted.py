@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from story import Story
 
 from xlaprof.analysis.model import Finding
 from xlaprof.events import ArgumentChange, JitCompile
@@ -99,3 +101,27 @@ def test_a_static_number_with_few_values_that_are_warmed_up_is_meant(
             story.execute("step", 5, story.call)
             story.spend(5)
     assert len(story.found("recompile")) == found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "run", "loop", "found"),
+    [(14, 60, 88, 1), (14, 60, 0, 0), (3, 60, 88, 0), (14, 300, 88, 0)],
+)
+def test_few_turns_of_a_loop_are_told_of_where_they_take_long_to_compile(
+    seconds: int, run: int, loop: int, found: int
+) -> None:
+    """Without a loop a function is called several times; in a long run the first program takes what it may."""
+    story = Story()
+    turn = story.line(24, "h = relu(dense(x))", func="evolve", outer=(89,), loops=(0, loop))
+    for nth, took in enumerate((seconds, 13)):
+        start, name = story.now, story.text("train_step")
+        story.spend(took * 1000)
+        made = JitCompile(start, story.now - start, name, turn, versions=nth, ops=1_100, turns=14, loop=turn)
+        story.emit(msgspec.structs.replace(made, loop_ops=990))
+    story.spend(run * 1000)
+    story.finish()
+    unrolled = story.findings("unrolled_loop")
+    assert [one.count for one in unrolled] == [1] * found
+    for one in unrolled:
+        assert one.cost_s == pytest.approx(14 * 0.9 * 13 / 14)
+        assert "in the loop of train.py:88, this line is traced 14 times" in one.cause

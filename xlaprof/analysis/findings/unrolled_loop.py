@@ -1,7 +1,8 @@
 """unrolled_loop: a Python loop within a jitted function, traced turn by turn into a program of thousands of operations.
 
 Of JAX's programs. A line of the program made the same operation many times; tracing, lowering and XLA's compilation pay
-for each. Cost: the share of the compile time that all turns but one have.
+for each. Few turns are told of where they are those of a known loop, and the first program alone takes long for them.
+Cost: the share of the compile time that all turns but one have.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.jit import MANY
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import DEAR, LONG_S
 from xlaprof.analysis.sums import grouped
 from xlaprof.events import JitCompile
 from xlaprof.text.quantities import duration, plural, times
@@ -24,10 +26,21 @@ _WORTH_NS = 500_000_000  # in all: for less nobody writes a loop otherwise
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each such line of each function."""
-    large = (one for one in facts.run.jit.unrolled if one.turns >= MANY and one.loop_ops >= _LARGE and not one.cached)
+    large = (one for one in facts.run.jit.unrolled if not one.cached and (_is_large(one) or _is_dear(facts, one)))
     for group in grouped(large, lambda event: (event.func, facts.place(event.loop).at)).values():
         if sum(map(_avoidable, group)) >= _WORTH_NS:
             yield _finding(facts, group)
+
+
+def _is_large(event: JitCompile) -> bool:
+    return event.turns >= MANY and event.loop_ops >= _LARGE
+
+
+def _is_dear(facts: Facts, event: JitCompile) -> bool:
+    """Whether even few turns of a loop take long to compile: what is compiled again after that has another cause."""
+    if event.versions or not facts.names.loop(event.loop).line:
+        return False
+    return _avoidable(event) >= max(LONG_S, DEAR * facts.wall_s) * 1e9
 
 
 def _avoidable(event: JitCompile) -> float:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from xlaprof.analysis.names import Ids
+from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.sums import Tally, add_bounded, kept
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.events import DeviceWait, JitCompile, JitProgram, OutsideOperations, Undonated
@@ -111,7 +112,7 @@ class Jit:
         tally.callers.add(event.stack)
         if event.arrays >= JOINED and not event.code and len(self.joins) < _RECORDS:
             self.joins.append(event)
-        if event.turns >= MANY and len(self.unrolled) < _RECORDS:
+        if event.turns >= HABIT and len(self.unrolled) < _RECORDS:
             self.unrolled.append(event)
         if event.versions and event.changes:
             tally.again += event.code > 0

@@ -237,6 +237,7 @@ def _advise_static(group: list[JitRecord]) -> str:
         return (
             "Each value of a static argument has a program of its own. A number of turns need not be one: "
             "jax.lax.fori_loop(0, {name}, ...) takes an array, and one jax.lax.scan gives the result of every turn; "
+            "within a gradient only scan works, over the most turns, those beyond masked; "
             "take {name} out of static_argnums or static_argnames then. Where it decides a shape, use few values."
         )
     if all(_NUMBER.fullmatch(change.new) for change in changes):
