@@ -84,9 +84,9 @@ def sort_out(facts: Facts) -> Sorted:
 
 
 def _joined(groups: list[list[JitRecord]], beside: list[JitRecord]) -> list[Group]:
-    """The groups by cause, the dearest first of each; ``beside``: what may go along with one, and is none by itself."""
+    """The groups by cause; ``beside``: what may go along with one, and is none by itself."""
     found: list[Group] = []
-    for group in sorted(groups, key=lambda one: (not one[0].event.code, -_ns(one))):
+    for group in sorted(groups, key=_rank):
         mine = next((one for one in found if _is_part(one, group)), None)
         if mine is not None:
             mine.along.extend(group)
@@ -98,6 +98,12 @@ def _joined(groups: list[list[JitRecord]], beside: list[JitRecord]) -> list[Grou
         if not cause.lead[0].event.code and sizes:
             cause.along.extend(one for one in beside if not sizes.isdisjoint(_sizes_in_turn([one])))
     return found
+
+
+def _rank(group: list[JitRecord]) -> tuple[bool, int]:
+    """What comes first leads a cause: the dearest of the program's functions; else the operation that was the first."""
+    first = group[0].event
+    return not first.code, -_ns(group) if first.code else first.t
 
 
 def _ns(records: Iterable[JitRecord]) -> int:
