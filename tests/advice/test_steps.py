@@ -398,7 +398,7 @@ IDLE = [
     Idle(
         "collections by hand",
         lambda story, line: story.gc(25, line),
-        "Collect between epochs instead",
+        "Leave gc.collect() out of the loop",
         once_in(30, lambda story, line: story.gc(25, line)),
         "gc.collect()",
     ),
