@@ -273,7 +273,7 @@ CASES = [
         "sums after a barrier",
         "recompile",
         logs(barrier=False),
-        " after it: what it records is a small graph of its own then, and the steps have one graph.",
+        " after it: what it records is a small graph of its own then, and the steps have one graph",
         logs(barrier=True),
         (),
     ),

@@ -21,7 +21,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord, ReadTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, head
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import FELT, HABIT, LITTLE, STOPS_NS, TRIFLE
+from xlaprof.analysis.principles import FELT, HABIT, LITTLE, LONG_S, STOPS_NS, TRIFLE
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.analysis.whatif import replay
@@ -142,7 +142,7 @@ class Reads:
     def is_habit(self, facts: Facts) -> bool:
         """Whether they make a finding."""
         tally = self.tally
-        often = self.count >= HABIT or (self.count > 1 and _is_dear(facts, self.stacks))
+        often = self.count >= HABIT or (self.count > 1 and _is_dear(facts, self.stacks, LONG_S))
         if often and self.barrier and not self._is_rare(facts):
             return True  # even without a wait: the device stops there, and a graph is compiled however seldom it comes
         stalled = self.count * tally.stalled // tally.known if tally.known else self.count
@@ -238,10 +238,10 @@ def loop_within_step(facts: Facts, stack: int) -> Place:
     return turn if head(turn) not in ends and not ends.isdisjoint(map(head, around)) else NOWHERE
 
 
-def _is_dear(facts: Facts, stacks: Container[int]) -> bool:
+def _is_dear(facts: Facts, stacks: Container[int], least_s: float = 0.0) -> bool:
     """Whether the graphs that these reads alone need take much to compile, whatever else has them compiled again."""
     own = (one.dur for one in facts.run.compiles if one.stack in stacks and one.again > 0)
-    return sum(own) >= FELT * facts.total_s * 1e9
+    return sum(own) >= max(FELT * facts.total_s, least_s) * 1e9
 
 
 def takes_element(record: CompileRecord) -> bool:

@@ -18,7 +18,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import head
 from xlaprof.analysis.places import named
-from xlaprof.analysis.principles import FELT, HABIT
+from xlaprof.analysis.principles import FELT, HABIT, WORTH_SAYING
 from xlaprof.analysis.whatif import barriers, replay
 from xlaprof.events import Barrier, Execute
 from xlaprof.text.quantities import duration, plural, times
@@ -212,8 +212,11 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
     excess = [stack for stack, site in sites.items() if site is not largest]
     cost = sum(host_s(sites[stack]) for stack in excess)
     goes = [_cut(sites[stack], stack, host_s(sites[stack])) for stack in excess]
-    if ops > SMALL * visits and (len(lines) < HABIT or cost < FELT * facts.working_s):
-        return
+    if ops > SMALL * visits:
+        if len(lines) < HABIT or cost < FELT * facts.working_s:
+            return
+        if facts.what_if.gain_s(replay.together(goes)) < WORTH_SAYING * cost:
+            return  # the device had work meanwhile
     gone = facts.what_if.gain_s(replay.barriers(excess, 0.0))  # with the visits that take long: of some it is the load
     if not barriers.without(facts.run, excess).pays(max(cost, gone)):
         return
