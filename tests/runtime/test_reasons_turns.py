@@ -149,6 +149,6 @@ def test_the_last_batch_of_a_librarys_loop_is_compared_though_another_barrier_en
     run = recorded(lambda: fits_models.fit(model, optimizer, [batch(4, 53)] * 5 + [batch(2, 53)]))
     change = run.changes[-1]
     assert (change.what, change.old, change.new) == ("shape", "f32[4,53]", "f32[2,53]")
-    (finding,) = Run().feed_all(run.events).report().findings
-    assert (finding.kind, finding.count) == ("recompile", 1)
+    (finding,) = (one for one in Run().feed_all(run.events).report().findings if one.kind == "recompile")
+    assert finding.count == 1
     assert "The shape (dimension 0) of x" in finding.cause

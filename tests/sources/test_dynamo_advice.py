@@ -279,7 +279,7 @@ RECOMPILATIONS = [
     Case(
         "sizes, dynamic=False",
         calls(times, *sizes(4, 5, 6), dynamic=False),
-        ", or mark the dimension dynamic before the first call, torch._dynamo.maybe_mark_dynamic(x, 0)",
+        "torch._dynamo.maybe_mark_dynamic(x, 0), or compile without dynamic=False",
         calls(times, *marked(mark_dynamic, 4, 5, 6), dynamic=False),
     ),
     Case(

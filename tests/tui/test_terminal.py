@@ -11,9 +11,13 @@ import sys
 import termios
 from pathlib import Path
 
+import pytest
 from story import clean, save
 
 from xlaprof.tui.terminal import Terminal, hung_up
+
+#: of a process that may have used jax: what is forked execs at once
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
 
 PATIENCE_S = 120.0  # of a loaded machine
 

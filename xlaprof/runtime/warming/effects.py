@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,16 +20,39 @@ from xlaprof.runtime.trace.tensor import XLATensor
 Undo = Callable[[], object]
 
 
+#: kinds of objects whose state is put back
+_KINDS = (XLATensor, torch.nn.Module, torch.optim.Optimizer, LRScheduler, GradScaler)
+#: for so long no other thread takes the interpreter's lock while objects are looked at
+_ALONE_S = 0.25
+
+
 def tensors() -> list[XLATensor]:
     """All tensors on ``xla`` that Python knows of."""
-    return [one for one in gc.get_objects() if type(one) is XLATensor]
+    return _all_of((XLATensor,))
+
+
+def _all_of(kinds: tuple[type, ...]) -> list[Any]:
+    """All objects of these kinds.
+
+    No other thread may run meanwhile: one that makes a tuple fails where somebody else holds it before it is complete.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_ALONE_S)
+    try:
+        begun = time.perf_counter() + 2 * before
+        while time.perf_counter() < begun:  # who waits for the lock with the interval before has it once more
+            pass
+        # type(): isinstance asks the object, which may be a proxy that does something then
+        return [one for one in gc.get_objects() if issubclass(type(one), kinds)]
+    finally:
+        sys.setswitchinterval(before)
 
 
 def remember() -> list[Undo]:
     """Calls that put back what there is now, of all modules, leaves, optimizers, schedulers and scalers."""
     undo: list[Undo] = _random_states()
-    for one in gc.get_objects():
-        kind = type(one)  # isinstance asks the object, which may be a proxy that does something then
+    for one in _all_of(_KINDS):
+        kind = type(one)
         if kind is XLATensor:
             if one.is_leaf and one.requires_grad:
                 undo += [_attribute(one, "grad"), _attribute(one, "_storage")]

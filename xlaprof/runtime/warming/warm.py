@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
+from concurrent.futures import wait as wait_for_all
 from typing import Any, NamedTuple
 
 import torch
@@ -14,8 +15,9 @@ from xlaprof.runtime.clock import clock
 from xlaprof.runtime.execution import barrier, failures
 from xlaprof.runtime.execution.program import Plan, cache
 from xlaprof.runtime.modes import barriers
-from xlaprof.runtime.tape import mode, tapes
+from xlaprof.runtime.tape import mode, tapes, unrolled_loops
 from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace.trie import Unrolled
 
 from . import effects
 from .dry_run import DryRun, stand_in
@@ -58,7 +60,8 @@ def warm(function: Callable[..., Any], *calls: Any, wait: bool = True, reads: fl
     gradients, optimizers, learning-rate schedulers, gradient scalers and random states. What else the function does, it
     does: it prints, appends to lists, writes files; a tensor that it keeps in a list raises an error when it is used.
 
-    With ``wait=False`` the programs are compiled in the background. A barrier that needs one of them waits for it.
+    With ``wait=False`` the programs are compiled in the background. A barrier that needs one of them waits for it; so
+    does another ``warm()``.
 
     What is pending runs first, as at a barrier. Raises what the function raises; ``RuntimeError`` in eager mode, for
     several devices as one (SPMD), for graphs with collectives, within ``torch.compile(backend="openxla")``, or if a
@@ -67,30 +70,30 @@ def warm(function: Callable[..., Any], *calls: Any, wait: bool = True, reads: fl
     _require_lazy()
     frames = stacks.user_frames(skip=1)
     barriers.sync(reset_scope=False)
-    jobs: dict[Any, Job] = {}
-    seen: set[Any] = set()
+    seen: dict[Any, tuple[Tape, Plan, Unrolled]] = {}
+    jobs: list[Job] = []
 
     def found(tape: Tape, plan: Plan) -> None:
-        seen.add(plan.key)
-        if plan.key not in jobs and plan.key not in cache.promised and cache.peek(plan.key) is None:
-            jobs[plan.key] = order(tape, plan)
+        seen.setdefault(plan.key, (tape, plan, unrolled_loops.of(tape.node)))
 
     with Trace("xlaprof.runtime.warm"):
         rec, recorder.active = recorder.active, None  # its steps, reads and barriers are none of the program's
         try:
+            wait_for_all(cache.promised.values())
             _rehearse(function, calls, DryRun(found, reads), seen)
+            jobs = [order(*one) for key, one in seen.items() if cache.peek(key) is None]
         finally:
             recorder.active = rec
             clock.leave(frames, None)
-            for job in jobs.values():
-                job.record(frames)
-        warmed = Warmed(len(seen), len(jobs), tuple(jobs.values()))
+        for job in jobs:
+            job.record(frames)
+        warmed = Warmed(len(seen), len(jobs), tuple(jobs))
         if wait:
             warmed.wait()
     return warmed
 
 
-def _rehearse(function: Callable[..., Any], calls: tuple[Any, ...], dry: DryRun, seen: set[Any]) -> None:
+def _rehearse(function: Callable[..., Any], calls: tuple[Any, ...], dry: DryRun, seen: Sized) -> None:
     undo = effects.remember()
     try:
         with dry:

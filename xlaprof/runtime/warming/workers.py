@@ -13,7 +13,6 @@ from xlaprof.runtime.clock import aside
 from xlaprof.runtime.execution import compiling
 from xlaprof.runtime.execution.build import build
 from xlaprof.runtime.execution.program import Plan, Program, Timing, cache
-from xlaprof.runtime.tape import unrolled_loops
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.trie import Unrolled
 
@@ -51,7 +50,7 @@ class Job(NamedTuple):
 _pool: ThreadPoolExecutor | None = None
 
 
-def order(tape: Tape, plan: Plan) -> Job:
+def order(tape: Tape, plan: Plan, loop: Unrolled) -> Job:
     """Have the program of ``plan`` compiled; whoever needs it meanwhile waits for it (:meth:`Cache.awaited`)."""
     global _pool
     if _pool is None:
@@ -63,7 +62,7 @@ def order(tape: Tape, plan: Plan) -> Job:
     future = _pool.submit(_make, cache.number(), tape, plan, made)
     cache.promised[plan.key] = future
     future.add_done_callback(lambda _: cache.promised.pop(plan.key, None))
-    return Job(tape, plan, unrolled_loops.of(tape.node), future, made)
+    return Job(tape, plan, loop, future, made)
 
 
 def _make(number: int, tape: Tape, plan: Plan, made: list[Made]) -> Program:
