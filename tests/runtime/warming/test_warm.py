@@ -319,4 +319,4 @@ def test_a_recording_has_the_programs_and_nothing_of_the_dry_run(tmp_path: Path)
     assert sum(isinstance(event, Barrier) for event in events) == 2 + 2  # warm() begins with one
     assert sum(isinstance(event, Scope) for event in events) == 1
     report = xlaprof.report(tmp_path / "run.log")
-    assert not report.findings
+    assert not [one.cause for one in report.findings if one.kind == "recompile"]
