@@ -63,9 +63,9 @@ def compile_plan(
     took = perf_counter_ns() - start
     for notify_compiled in hooks.compiled:
         notify_compiled(trigger, graph, program.compiled)
-    keep(program, trigger, took)
     if recorder.active is not None:
         record(tape, graph, program, timing, start, took, trigger, frames, unrolled_loops.of(tape.node), diff())
+    keep(program, trigger, took)
     return program
 
 

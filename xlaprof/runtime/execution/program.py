@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections import OrderedDict
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, NamedTuple
 
 from xlaprof.recording.trace import Trace
@@ -78,7 +77,7 @@ class Cache:
         self._lock = threading.Lock()
         self._built = 0
         #: by key: programs that another thread compiles
-        self.promised: dict[Any, Future[Program]] = {}
+        self.promised: dict[Any, Future[Any]] = {}
         #: hashes of graphs whose programs were evicted
         self.forgotten: OrderedDict[str, None] = OrderedDict()
 
@@ -91,13 +90,13 @@ class Cache:
             return program
 
     def awaited(self, key: Any) -> Program | None:
-        """The program that another thread compiles, once it is there; ``None``: none does, or it failed."""
+        """The program that another thread compiles, once it is there. ``None``: none does, or it failed; whoever needs
+        it compiles it, and is told why that fails."""
         promise = self.promised.get(key)
-        if promise is None:
-            return None
-        with Trace("waiting for a program that is compiled ahead"), contextlib.suppress(Exception):
-            return promise.result()
-        return None  # whoever needs it compiles it, and is told why that fails
+        if promise is not None:
+            with Trace("waiting for a program that is compiled ahead"):
+                wait((promise,))
+        return self.get(key)
 
     def peek(self, key: Any) -> Program | None:
         """The program, without a change of its place in the order."""

@@ -57,8 +57,8 @@ def _run(
     donate: bool,
 ) -> tuple[dict[int, Any], InFlight | None]:
     plan, new = plans.find(tape, storages, computed, trigger, frames, donate=donate)
+    kept = {slot for slot in slots if slot in tape.input_at}
     if mode.dry is not None:
-        kept = {slot for slot in slots if slot in tape.input_at}
         return {**_of_inputs(tape, kept), **mode.dry.run(tape, plan, storages)}, None
     program = cache.get(plan.key) or cache.awaited(plan.key)
     try:
@@ -69,7 +69,6 @@ def _run(
             metrics.count("CachedCompile")
         if program.needs > failures.memory_limit(tape.device) > 0:  # before any input is donated
             raise failures.OutOfMemory(program.needs)
-        kept = {slot for slot in slots if slot in tape.input_at}
         results, run = _hand_over(tape, plan.graph, program, kept, trigger, frames)
     except RecompileError:  # the program is frozen: no failure of the graph
         if new is not None:

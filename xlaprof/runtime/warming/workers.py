@@ -35,15 +35,15 @@ class Job(NamedTuple):
     tape: Tape
     plan: Plan
     loop: Unrolled
-    future: Future[Program]
-    made: list[Made]  # empty until it has ended
+    future: Future[Made]
 
     def record(self, frames: tuple[RawFrame, ...]) -> None:
         """Write it to the log as asked for at ``frames``, once it has ended."""
         self.future.add_done_callback(lambda _: self._record(frames))
 
     def _record(self, frames: tuple[RawFrame, ...]) -> None:
-        for program, timing, began, took in self.made:
+        if not self.future.cancelled() and self.future.exception() is None:
+            program, timing, began, took = self.future.result()
             compiling.record(self.tape, self.plan.graph, program, timing, began, took, "ahead", frames, self.loop)
 
 
@@ -58,17 +58,16 @@ def order(tape: Tape, plan: Plan, loop: Unrolled) -> Job:
         _pool = ThreadPoolExecutor(min(_MOST, cores), thread_name_prefix="xlaprof-ahead")
         # before the interpreter waits for all that was ordered: a program that has ended needs none of it
         threading._register_atexit(_pool.shutdown, wait=False, cancel_futures=True)  # type: ignore[attr-defined]
-    made: list[Made] = []
-    future = _pool.submit(_make, cache.number(), tape, plan, made)
+    future = _pool.submit(_make, cache.number(), tape, plan)
     cache.promised[plan.key] = future
     future.add_done_callback(lambda _: cache.promised.pop(plan.key, None))
-    return Job(tape, plan, loop, future, made)
+    return Job(tape, plan, loop, future)
 
 
-def _make(number: int, tape: Tape, plan: Plan, made: list[Made]) -> Program:
+def _make(number: int, tape: Tape, plan: Plan) -> Made:
     with aside():
         began = perf_counter_ns()
         program, timing = build(number, plan.key, plan.graph, tape.device, plan.key[2])
-        made.append(Made(program, timing, began, perf_counter_ns() - began))
-        compiling.keep(program, "ahead", made[0].took)
-    return program
+        made = Made(program, timing, began, perf_counter_ns() - began)
+        compiling.keep(program, "ahead", made.took)
+    return made
