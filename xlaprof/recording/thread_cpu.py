@@ -13,6 +13,11 @@ from typing import NamedTuple
 _FUTEX = {"x86_64": (202, 449, 454, 455), "aarch64": (98, 422, 449, 454, 455)}.get(platform.machine(), ())
 
 
+def processors() -> int:
+    """The number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Ran(NamedTuple):
     """Totals of a thread's life, ns."""
 

@@ -6,12 +6,12 @@ plain dispatch function only while a recording is on.
 
 from __future__ import annotations
 
-import os
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
 from xlaprof import events
 from xlaprof.recording import recorder
+from xlaprof.recording.thread_cpu import processors
 from xlaprof.runtime import metrics
 from xlaprof.runtime.clock import NEVER, clock
 from xlaprof.runtime.execution import inflight
@@ -87,8 +87,7 @@ def announce(rec: recorder.Recorder, tape: Tape) -> None:
     """Emit the hardware behind ``tape``."""
     device = tape.device
     count = tapes.count() if tape.partition is None else len(tape.partition.devices)
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    cores = available if device.platform == "cpu" else 0
+    cores = processors() if device.platform == "cpu" else 0
     rec.emit(events.Device(perf_counter_ns(), device.platform, device.device_kind, count, cores))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter_ns
 from typing import NamedTuple
 
 from xlaprof.recording.stacks import RawFrame
+from xlaprof.recording.thread_cpu import processors
 from xlaprof.runtime.clock import aside
 from xlaprof.runtime.execution import compiling
 from xlaprof.runtime.execution.build import build
@@ -54,8 +54,7 @@ def order(tape: Tape, plan: Plan, loop: Unrolled) -> Job:
     """Have the program of ``plan`` compiled; whoever needs it meanwhile waits for it (:meth:`Cache.awaited`)."""
     global _pool
     if _pool is None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        _pool = ThreadPoolExecutor(min(_MOST, cores), thread_name_prefix="xlaprof-ahead")
+        _pool = ThreadPoolExecutor(min(_MOST, processors()), thread_name_prefix="xlaprof-ahead")
         # before the interpreter waits for all that was ordered: a program that has ended needs none of it
         threading._register_atexit(_pool.shutdown, wait=False, cancel_futures=True)  # type: ignore[attr-defined]
     future = _pool.submit(_make, cache.number(), tape, plan)
