@@ -25,6 +25,7 @@ class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
     #: where a value is kept so that it can be read later: "Keep the loss ..."
     keep: String = "on the device (.detach())"
     keep_code: String = "{name}.detach()"
+    to_host: String = ".cpu() or .tolist()"
     #: arrays made, converted and padded. ``{zeros}``: ``0, 0, `` for each dimension behind ``{axis}``
     scalar_code: String = "torch.tensor([{value}], device=device)"
     zeros_code: String = "torch.zeros({shape}, dtype={dtype}, device=device)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -80,5 +81,38 @@ def sums(*, zeros: bool) -> Program:
                     share = share + total
                 total = share
                 xr.sync()
+
+    return program
+
+
+def learned_turns(counts: Sequence[int], *, masked: bool) -> Program:
+    def program() -> None:
+        weight = torch.ones(6, 6, device=DEVICE, requires_grad=True)
+        most = max(counts)
+        for count in counts:
+            x = torch.ones(4, 6).to(DEVICE)
+            if masked:
+                due = torch.tensor([count]).to(DEVICE)
+                for i in range(most):
+                    x = torch.where(i < due, (x @ weight).tanh(), x)
+            else:
+                for _ in range(count):
+                    x = (x @ weight).tanh()
+            (gradient,) = torch.autograd.grad(x.sum(), weight)
+            xr.sync()
+            del x, gradient
+
+    return program
+
+
+def gated(gates: Sequence[float], *, as_tensor: bool) -> Program:
+    def program() -> None:
+        weight = torch.ones(6, 6).to(DEVICE)
+        for gate in gates:
+            x = torch.ones(4, 6).to(DEVICE)
+            factor = torch.tensor([gate]).to(DEVICE) if as_tensor else gate
+            y = (x + factor * (x @ weight)).sum()
+            xr.sync()
+            del x, y, factor
 
     return program

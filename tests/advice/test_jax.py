@@ -355,7 +355,7 @@ CASES = [
     Case("Clear no caches in the loop", cleared, not_cleared),
     Case("Do this inside a jitted function", outside, with_numpy),
     Case("Convert what comes in another dtype before the call: {}", two_dtypes, two_of_one_dtype),
-    Case("Make {name} an array (jnp.asarray), or pass it as an argument", static_field, field_of_data),
+    Case("Make {name} an array of one dtype (jnp.asarray(value, jnp.float32)", static_field, field_of_data),
     Case("Make it once, outside of the loop, and pass the same object", new_objects, one_object),
     Case("under jax.jit, which is made once: what it calls is then traced once", eager_map, jitted_map),
     Case("make it once at its full length, write into it", growing_curve, whole_curve),

@@ -165,3 +165,28 @@ def test_advice_is_not_guessed_from_the_words_of_the_line(tmp_path: Path) -> Non
     assert finding.place.line == line_of(counts, "fingerprint")
     assert "setattr() is not supported on type function" in finding.cause
     assert finding.advice.startswith("Move what this line does out of the compiled function")
+
+
+class OfSites(torch.nn.Module):
+    """A model with an entry for each site, whose features are made in a loop that no graph holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = torch.nn.ModuleDict({site: torch.nn.Linear(4, 1) for site in "abc"})
+
+    def forward(self, x: Any, site: str) -> Any:
+        y = in_a_loop(x.sin())
+        return self.heads[site](y)
+
+
+def test_an_argument_of_the_called_function_is_a_cause_beside_what_it_calls(tmp_path: Path) -> None:
+    with observing(tmp_path / "run.log") as found:
+        fast = torch.compile(OfSites(), backend="eager")
+        for site in "abcabc":
+            fast(torch.randn(4), site)
+    findings = found[0].report.findings
+    assert {one.kind for one in findings} == {"graph_break", "recompile"}
+    [again] = (one for one in findings if one.kind == "recompile")
+    assert "The Python value of site" in again.cause
+    assert again.count == 2
+    assert again.place.code == "return self.heads[site](y)"

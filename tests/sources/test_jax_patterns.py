@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,3 +163,23 @@ def test_waiting_in_every_step_is_a_finding_and_once_at_the_end_is_none(tmp_path
     assert "in every step" in finding.cause
     found, _ = report(tmp_path / "once.log", lambda: program(False))
     assert "device_wait" not in kinds(found)
+
+
+def test_elements_that_are_taken_out_to_be_read_are_one_finding_with_their_read(tmp_path: Path) -> None:
+    rank = jax.jit(lambda x: jnp.argsort(x, axis=-1))
+
+    def program() -> None:
+        votes: Counter[int] = Counter()
+        until = time.perf_counter() + 2.5
+        while time.perf_counter() < until:
+            order = rank(jnp.ones((40, 8)))
+            for row in range(40):
+                for place in range(5):
+                    votes[int(order[row, place])] += 1  # here
+
+    found, _ = report(tmp_path / "run.log", program)
+    [finding] = (one for one in found.findings if one.place.code.endswith("# here"))
+    assert (
+        "Bring the whole tensor to the host once, before the loop over its elements (np.asarray(x))" in finding.advice
+    )
+    assert "op_by_op" in {finding.kind, *(part.kind for part in finding.parts)}

@@ -28,7 +28,7 @@ from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.principles import HABIT, LARGE
 from xlaprof.events import DynamoLimit, Guard
 from xlaprof.text.quantities import duration, times
-from xlaprof.text.strings import enumerated
+from xlaprof.text.strings import enumerated, package_path
 
 _CONFIG = "torch._dynamo.config."
 #: operation of a finding on a limit
@@ -165,17 +165,30 @@ def is_a_librarys(facts: Facts, code: int) -> bool:
 
 
 def _apart_for(facts: Facts, record: RecompileRecord, lines: dict[Line, Broken]) -> Line | None:
-    """The line of the break for which a function has a graph of its own: whole, a library's is a part of its caller's,
-    where each call has its own arguments."""
-    code, call = record.event.code, facts.place(record.event.stack).at
+    """The line of the break for which a function has a graph of its own. One that the line of the program calls itself
+    has one in any case; whole, that holds what it calls: of the library that breaks, each function with its arguments.
+    """
+    code, call, calls = record.event.code, facts.place(record.event.stack).at, facts.run.torch_compile.calls
+    if (called := calls.get(record.event.stack)) is not None and called.first.code == code:
+        return None
+    through = [line for line, one in lines.items() if any(facts.place(caller).at == call for caller in one.callers)]
     if is_a_librarys(facts, code):
-        return next((line for line, one in lines.items() if {code} < {place for place, _ in one.functions}), None)
-    # nothing of a function is compiled whose call, at a line, reaches this one: whole, it holds it
-    for line, one in lines.items():
-        plain = {part[0] for tally in one.tallies for part in tally.plain}
-        if plain and code not in plain and any(facts.place(caller).at == call for caller in one.callers):
+        mine = _package(facts, code)
+        for line, one in lines.items():
+            functions = {place for place, _ in one.functions}
+            others = functions - {code}
+            if others and (code in functions or (line in through and mine in (_package(facts, one) for one in others))):
+                return line
+        return None
+    for line in through:  # nothing of a function is compiled whose call reaches this one
+        plain = {part[0] for tally in lines[line].tallies for part in tally.plain}
+        if plain and code not in plain:
             return line
     return None
+
+
+def _package(facts: Facts, code: int) -> str:
+    return package_path(facts.place(code).file).partition("/")[0]
 
 
 def _followed(

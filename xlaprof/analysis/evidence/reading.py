@@ -196,8 +196,8 @@ _TURNS_TOO = _Way(
 )
 #: of a read of each element in a loop over a tensor
 ELEMENTS = (
-    "Bring the whole tensor to the host once, before the loop over its elements (.cpu() or .tolist()): each element is "
-    "read by itself here, with a graph that takes it out. What is then computed or counted with them, the host can do."
+    "Bring the whole tensor to the host once, before the loop over its elements ({to_host}): each element is read by "
+    "itself here, and first taken out by itself. What is then computed or counted with them, the host can do."
 )
 _CALLED = "what is called here"
 _LARGEST = r"\bmax\([^()]*\)(\.item\(\))?\)?\s*\+\s*1\b"  # of indices, and one more

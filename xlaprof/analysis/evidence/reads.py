@@ -249,6 +249,17 @@ def takes_element(record: CompileRecord) -> bool:
     return record.trigger == "read" and record.change is not None and record.change.subject == "index of aten::select"
 
 
+#: JAX's operations that take elements out of an array
+_TAKES = frozenset({"dynamic_slice", "slice", "gather", "squeeze", "reshape"})
+
+
+def takes_outside(facts: Facts, place: Place) -> bool:
+    """Whether a line only takes elements out of arrays, outside of JAX's jitted functions."""
+    outside = facts.run.jit.outside.items()
+    names = {facts.text(one) for stack, told in outside if facts.place(stack).at == place.at for one in told.functions}
+    return bool(names) and names <= _TAKES
+
+
 def in_loop(facts: Facts, stack: int) -> int:
     """The number of reads at ``stack`` inside the program's loop."""
     tallies = (tally for (place, _), tally in facts.run.reads.items() if place == stack)

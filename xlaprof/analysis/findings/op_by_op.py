@@ -12,11 +12,15 @@ from collections.abc import Iterator
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.kind import Kind
+from xlaprof.analysis.evidence.reading import ELEMENTS
+from xlaprof.analysis.evidence.reads import takes_outside
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import NEARLY_ALL
 from xlaprof.analysis.recompiles.eager import Body, Eager, bodies, way
 from xlaprof.events import OutsideOperations
 from xlaprof.text.quantities import duration, plural
+from xlaprof.vocabulary import fill
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -40,6 +44,13 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     loops = "the body of the loop"
     if body.call.line:
         loops = f"what {body.func} computes{', or the body of its loop,' * any(one.loop for one in within)}"
+    read = {facts.place(stack).at for stack, _ in facts.run.reads}
+    elements = sum(times for line, times in counts.items() if line.at in read and takes_outside(facts, line))
+    taken = elements >= NEARLY_ALL * count  # to be read, which one change ends
+    advice = (
+        f"Put {loops} into one function under jax.jit, or the whole loop into jax.lax.scan or fori_loop: one "
+        "dispatch for all, and XLA fuses what follows each other. What is set-up or logging, do with NumPy."
+    )
     return facts.finding(
         "op_by_op",
         body.call if body.call.line else lines[0],
@@ -51,12 +62,10 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
             f"function{each}: Python dispatches each, and each is a program of its own. The main thread was there for "
             f"{duration(eager.ns / 1e9)}."
         ),
-        advice=(
-            f"Put {loops} into one function under jax.jit, or the whole loop into jax.lax.scan or fori_loop: one "
-            "dispatch for all, and XLA fuses what follows each other. What is set-up or logging, do with NumPy."
-        ),
+        advice=fill(ELEMENTS, to_host=facts.words.to_host) if taken else advice,
         evidence=listed([f"{short(line)}: {plural(times, 'operation')}" for line, times in counts.most_common()]),
         discriminator=body.func if body.call.line else "",
+        ended_by=("decides", counts.most_common(1)[0][0].at) if taken else None,
         also=[*within, *lines],
     )
 

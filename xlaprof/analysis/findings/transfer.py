@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reading import ELEMENTS, LATER, ONCE, SCALAR, advise_read
-from xlaprof.analysis.evidence.reads import Reads, habits, loop_within_step, takes_element
+from xlaprof.analysis.evidence.reads import Reads, habits, loop_within_step, takes_element, takes_outside
 from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
+from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.recompiles.extra import LOOPS, groups
 from xlaprof.text.quantities import duration
+from xlaprof.vocabulary import fill
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -37,8 +39,10 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     way = advise_read(reads.op, reads.via, place.acting.code, often, facts.words, turns, head)
     read, barrier = facts.names.bracket(reads.stacks[0], reads.barrier) if reads.barrier else (NOWHERE, NOWHERE)
     follows = _follows(read, barrier)
-    if sum(map(takes_element, reads.graphs)) > 1 and not reads.barrier:
-        way = way._replace(advice=ELEMENTS.removesuffix("."), remedy="", is_when=False)
+    taken = sum(map(takes_element, reads.graphs)) > 1 and not reads.barrier
+    if taken or (reads.count >= HABIT * max(1, facts.step_count) and takes_outside(facts, place)):
+        elements = fill(ELEMENTS, to_host=facts.words.to_host).removesuffix(".")
+        way = way._replace(advice=elements, remedy="", is_when=False, purpose="")
     purpose = f" {way.purpose}" if way.purpose else ""
     after = f", after the barrier ({named(barrier)})" * bool(
         barrier.line and way.is_when and "barrier" not in way.advice and not follows

@@ -95,7 +95,9 @@ def _scalar(words: Vocabulary, group: Group) -> Advice:
             f"{words.arrays}.tensor([{name or 'value'}]).to(device).expand(size)  # in place of full(size, value)",
         )
     return Advice(
-        f"Pass the number as a 1-element tensor on the device, or keep it off exactly 0, 1 and -1{setting}.", remedy
+        f"Pass the number as a 1-element tensor on the device, {words.arrays}.tensor([value]) (one of no dimensions is "
+        f"a number again), or keep it off exactly 0, 1 and -1{setting}.",
+        remedy,
     )
 
 

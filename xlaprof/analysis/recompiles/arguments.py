@@ -12,6 +12,7 @@ from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.recompiles.group import Group, same_number, versions, window_of
 from xlaprof.analysis.recompiles.wording import expression, is_number, position_of, quoted, writes
 from xlaprof.text.quantities import plural
+from xlaprof.vocabulary import fill
 
 
 class _Argument(NamedTuple):
@@ -88,7 +89,7 @@ _ARGUMENTS = (
 )
 _FEW = (
     "; or compute the result for each of its few values in every step, and choose one with torch.where and a tensor of "
-    "one element"
+    "one element, torch.tensor([choice]) from the host (one of no dimensions is a constant again)"
 )
 _MANY = ", or give the operation a tensor of one element in its place, where it takes one"
 _CROP = (
@@ -106,7 +107,7 @@ def advise(facts: Facts, group: Group) -> tuple[str, str]:
     """How to do without an argument that is a constant of the graph: the sentence, and code for the line."""
     change, bounds = group.first, window_of(group)
     if all(takes_element(extra.record) for extra in group.extras):
-        return ELEMENTS, ""
+        return fill(ELEMENTS, to_host=facts.words.to_host), ""
     if bounds is not None and bounds.old != bounds.new:
         return _with_others(facts, group, _CROP), ""
     code = group.place.code

@@ -9,7 +9,7 @@ from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.places import named, short
 from xlaprof.analysis.principles import HABIT
-from xlaprof.analysis.recompiles.group import Group, grows, is_carried, is_chosen, special_number, window_of
+from xlaprof.analysis.recompiles.group import Group, grows, is_carried, is_chosen, sizes, special_number, window_of
 from xlaprof.analysis.recompiles.varying import last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor
 from xlaprof.analysis.shapes import axes, dims, dtype
@@ -108,7 +108,9 @@ _TEXTS = {
         "the loop{head}, all of which is in one graph, went {went}: another operation sequence for each number of "
         "passes",
         "Let the loop have the same number of passes before each barrier{at}: leave out or pad what is left over, or "
-        "end every pass with a barrier.",
+        "run the most passes{most} each time and mask those that are too many: x = {words.arrays}.where(i < count, "
+        "next, x), where count is a tensor of one element, {words.arrays}.tensor([n]) from the host. Where each pass "
+        "has its own backward pass, or none, a barrier at its end serves, too.",
     ),
     "operation loop grows": _Text(
         "the loop{head}, all of which is in one graph, has one pass more each time ({old}, then {new}, and so on), and "
@@ -268,6 +270,7 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
         "decides_on": f", where {quoted(condition)} holds," if condition.line else "",
         "each_time": "" if condition.line else "; or compute it before the barrier, so that every graph holds it",
         "at": f" at line {barrier.line}" if barrier.line else "",
+        "most": f" ({max(sizes(group))} so far)" if change.role == "loop" and sizes(group) else "",
         "where": f" (line {expected.line})" if expected.line and expected.line != group.place.line else "",
         "turn": f"every turn of the loop at line {group.place.loop}"
         if group.place.loop

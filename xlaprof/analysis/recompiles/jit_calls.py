@@ -24,6 +24,7 @@ from xlaprof.text.quantities import duration, plural, times
 #: :attr:`Finding.operation` of these findings
 JAX = "jax.jit"
 _ENTRY = re.compile(r"\[\d+\]")  # of a list
+_TRANSFORMATION = re.compile(r"\b(init|update)_fn\b")  # of optax, by the names that its functions have
 _NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
 
 
@@ -268,6 +269,21 @@ def _advise_structure(group: list[JitRecord]) -> str:
     return "Give {name} the same keys, lengths and None entries in every call."
 
 
+def _advise_anew(group: list[JitRecord]) -> str:
+    optimizer = (
+        " What varies in an optimizer, as its learning rate, belongs to its state, which is arrays: a schedule that "
+        "counts steps, or optax.inject_hyperparams(optax.adam)(learning_rate=...), with "
+        "opt_state.hyperparams['learning_rate'] = jnp.asarray(value, jnp.float32) wherever it is to change."
+    )
+    changes = (change for record in group for change in record.event.changes)
+    return (
+        "Make it once, outside of the loop, and pass the same object in every call: a model, an optimizer or a "
+        "function that is made anew is another one to JAX, though its arrays have the same shapes."
+        + optimizer
+        * any(_TRANSFORMATION.search(change.new) for change in changes)
+    )
+
+
 _TEXTS = {
     "shape": _Text("The shape of {name}{others} changed {went}", _advise_shape),
     "rank": _Text("The rank of {name} changed {went}", "Give {name} the same number of dimensions in every call."),
@@ -284,20 +300,21 @@ _TEXTS = {
     ),
     "device": _Text(
         "The device of {name} changed {went}",
-        "Put {name} on its device once, before the first call: jax.device_put(x, device). A result is committed to a "
-        "device, and a fresh array is not.",
+        "Put all of {root} where the first call's result has it, once, before that call: {root} = "
+        "jax.device_put({root}, {there}). What a call returns is committed to its devices, and a fresh array is not.",
     ),
     "static": _Text("The static argument {name} changed {went}", _advise_static),
     "field": _Text(
         "{name}, which is no array and so a part of the program, changed {went}",
-        "Make {name} an array (jnp.asarray), or pass it as an argument, where the function only computes with it: what "
-        "a pytree has besides arrays (static fields, a module's Python numbers, all that is no array to "
-        "equinox.filter_jit) is part of the program, and each value has one of its own.",
+        "Make {name} an array of one dtype (jnp.asarray(value, jnp.float32): without a dtype it has a weak type, which "
+        "is another type to JAX), or pass it as an argument, where the function only computes with it: what a pytree "
+        "has besides arrays (static fields, a module's Python numbers, all that is no array to equinox.filter_jit) is "
+        "part of the program, and each value has one of its own. An array of a model is trained with it: where it must "
+        "not be, take jax.lax.stop_gradient of it, and no weight decay.",
     ),
     "anew": _Text(
-        "{name}{besides} is another object in each call, of the same text ({new}), and JAX compares it by identity",
-        "Make it once, outside of the loop, and pass the same object in every call: a model, an optimizer or a "
-        "function that is made anew is another one to JAX, though its arrays have the same shapes.",
+        "{name}{besides} is another object than before, of the same text ({new}), and JAX compares it by identity",
+        _advise_anew,
     ),
     "structure": _Text(
         "The structure of {name} changed: {old} was there before, and {new} is now",
@@ -430,6 +447,8 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
     several = len({record.event.changes[0].name for record in group}) > 1  # elements: it is the list that differs
     return {
         "name": (re.sub(r"\[\d+\]$", "", change.name) if several else change.name) or "an argument",
+        "root": re.split(r"[.\[]", change.name)[0] or "the argument",
+        "there": "jax.NamedSharding(mesh, jax.P())" if "," in change.new else "device",
         "old": change.old or "nothing",
         "new": change.new or "nothing",
         "went": f"from {change.old} to {change.new}{more}",

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from xlaprof.runtime.trace.ops import SCALAR
+from xlaprof.runtime.trace.ops import SCALAR, TENSOR
 from xlaprof.runtime.trace.trie import Const, Packed, Ref
 
 if TYPE_CHECKING:
@@ -231,7 +231,8 @@ class _Mapping:
             if name == getattr(b.op, "read", None):  # decided by values, not by the program's text
                 yield Found("size", name, x, y, a, b)
             else:
-                yield Found("scalar" if kind is SCALAR else "argument", name, x, y, a, b)
+                number = kind is SCALAR or (kind is TENSOR and Ref not in (type(x), type(y)))  # as a tensor's operand
+                yield Found("scalar" if number else "argument", name, x, y, a, b)
 
     def _refs(self, a: Node, b: Node, name: str, x: int, y: int) -> Iterator[Found]:
         known = self.slots.get(x)

@@ -43,6 +43,7 @@ class Jax:
         after_barrier="",
         keep="on the device",
         keep_code="{name}",
+        to_host="np.asarray(x)",
         scalar_code="jnp.asarray([{value}])",
         convert_code="{name}.astype({dtype})",
         pad_code="jnp.pad({name}, ...)",
