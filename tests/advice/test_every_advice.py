@@ -40,6 +40,7 @@ ELSEWHERE = {
     "Write the loop with jax.lax.scan": _PAGES,
     "into one function under jax.jit, or the whole loop into jax.lax.scan": _PAGES,
     "Leave it out of the loop: what is dispatched": _PAGES,
+    "Return the values from the jitted function": _PAGES,
     "Do without the reset": "test_without_the_reset_nothing_is_compiled_again",
     "Look for something that grows with the number of steps": "test_steps_that_go_through_all_earlier_ones_get_slower",
     "Put a barrier (sync()) between its parts": "test_two_graphs_of_half_the_size_are_no_finding",

@@ -31,6 +31,7 @@ from xlaprof.events import (
     DynamoLimit,
     Event,
     FrozenCompile,
+    HostCallbacks,
     JitCompile,
     JitProgram,
     Look,
@@ -93,6 +94,16 @@ def _op_by_op() -> Story:
     story.emit(Look(t=story.now, dur=2_000_000_000, stack=line))
     story.spend(2_000)
     story.emit(OutsideOperations(t=story.now, func=name, calls=40_000, stack=line))
+    return story
+
+
+@planted("host_callback: in the turns of a scan")
+def _calling_back() -> Story:
+    story = Story()
+    line, name = story.line(9, "jax.debug.callback(note, loss)"), story.text("jax.debug.callback")
+    story.emit(Look(t=story.now, dur=2_000_000_000, stack=line))
+    story.spend(2_000)
+    story.emit(HostCallbacks(t=story.now, func=name, calls=6_000, ns=1_500_000_000, stack=line))
     return story
 
 

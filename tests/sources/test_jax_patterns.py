@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.experimental
 import jax.numpy as jnp
 import pytest
+from jax._src import callback as jax_callback
 from recording import recording
 
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.run import Run
-from xlaprof.events import JitCompile, OutsideOperations
+from xlaprof.events import HostCallbacks, JitCompile, OutsideOperations, TransferFromDevice
 from xlaprof.sources.jax import unrolled
 
 
@@ -183,3 +185,51 @@ def test_elements_that_are_taken_out_to_be_read_are_one_finding_with_their_read(
         "Bring the whole tensor to the host once, before the loop over its elements (np.asarray(x))" in finding.advice
     )
     assert "op_by_op" in {finding.kind, *(part.kind for part in finding.parts)}
+
+
+@pytest.mark.parametrize("calls", [jax.debug.callback, jax.experimental.io_callback], ids=["debug", "io"])
+def test_python_that_a_program_calls_is_found_by_its_line(calls: Callable[..., Any], tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    def note(total: Any) -> None:
+        seen.append(float(total))
+
+    def turn(carry: Any, _: Any) -> tuple[Any, Any]:
+        carry = jnp.tanh(carry) * 0.5 + 0.1
+        calls(note, *(() if calls is jax.debug.callback else (None,)), carry.sum())  # here
+        return carry, None
+
+    def program() -> None:
+        simulate = jax.jit(lambda x: jax.lax.scan(turn, x, None, length=400)[0])
+        x = jnp.ones(8)
+        for _ in range(4):
+            x = simulate(x)
+        jax.block_until_ready(x)
+        jax.effects_barrier()
+
+    found, events = report(tmp_path / "run.log", program)
+    told = [one for one in events if isinstance(one, HostCallbacks)]
+    assert sum(one.calls for one in told) == len(seen) == 1_600
+    assert not any(isinstance(one, TransferFromDevice) and one.bytes == 4 for one in events)  # is a part of it
+    [finding] = [one for one in found.findings if one.kind == "host_callback"]
+    assert finding.place.code.endswith("# here")
+    assert finding.count == 1_600
+    assert 0 < finding.cost_s < 60
+
+
+def test_python_that_is_called_once_in_a_program_is_no_finding_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    theirs = jax_callback.emit_python_callback
+    seen: list[float] = []
+    note = lambda total: seen.append(float(total))  # noqa: E731
+
+    @jax.jit
+    def step(x: Any) -> Any:
+        jax.debug.callback(note, x.sum())
+        return x * 2
+
+    found, _ = report(tmp_path / "run.log", lambda: jax.block_until_ready(step(jnp.ones(4))))
+    assert "host_callback" not in kinds(found)
+    assert jax_callback.emit_python_callback is theirs
+    jax.block_until_ready(step(jnp.ones(4)))  # compiled while it was recorded
+    jax.effects_barrier()
+    assert seen == [4.0, 4.0]

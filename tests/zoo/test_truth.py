@@ -51,7 +51,7 @@ def test_truths_name_lines_of_their_program(told: Story) -> None:
 
 
 #: kinds that programs of JAX alone have, or that are tested with them
-OF_JAX = {"unrolled_loop", "op_by_op", "device_wait", "donation"}
+OF_JAX = {"unrolled_loop", "op_by_op", "device_wait", "donation", "host_callback"}
 
 
 def test_the_zoo_shows_every_kind_and_has_clean_programs_too() -> None:

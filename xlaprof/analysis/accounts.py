@@ -380,7 +380,7 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
     for finding in findings:
         if finding.kind == "upload" and not _cuts(facts, finding):
             bill.explain(finding, _take(idle, [host.UPLOAD], finding.cost_s * 1e9))
-        if finding.kind == "op_by_op" and isinstance(finding.counted, Matching):
+        if finding.kind in ("op_by_op", "host_callback") and isinstance(finding.counted, Matching):
             stacks = [int(stack) for (stack,) in finding.counted.keys]
             compiled = sum(one.dur for stack in stacks if (one := facts.run.jit.functions.get((stack, 0))) is not None)
             compiled -= sum(dropped(facts)[stack] for stack in stacks)  # is no part of its cost

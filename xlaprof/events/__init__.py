@@ -27,7 +27,7 @@ from .base import SCHEMA, Event
 from .code import Code
 from .dynamo import DynamoCompile, DynamoLimit, GraphBreak, Guard, Recompile
 from .graph_diff import Block, Change, Difference, GraphDiff, Loop, Operation
-from .jit import ArgumentChange, Collective, JitCompile, JitProgram, OutsideOperations, Undonated
+from .jit import ArgumentChange, Collective, HostCallbacks, JitCompile, JitProgram, OutsideOperations, Undonated
 
 __all__ = [
     "SCHEMA",
@@ -43,6 +43,7 @@ __all__ = [
     "GraphBreak",
     "GraphDiff",
     "Guard",
+    "HostCallbacks",
     "JitCompile",
     "JitProgram",
     "Loop",

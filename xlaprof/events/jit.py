@@ -58,6 +58,16 @@ class OutsideOperations(Event, frozen=True, tag="outside"):
     stack: Id = 0  # Stack id
 
 
+class HostCallbacks(Event, frozen=True, tag="callbacks"):
+    """Python that a program called while it ran. Counted since the last such event of its line."""
+
+    t: Ns
+    func: Id  # Text id: "jax.debug.callback"
+    calls: Count
+    ns: Ns  # in all of them, with what was brought to and from the device for them
+    stack: Id = 0  # Stack id: the line of the call
+
+
 class Collective(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Operations of one kind by which the devices of a program exchange data, for one line."""
 

@@ -30,7 +30,7 @@ class Sentences(Dataset):
         return torch.tensor(hashed)
 
     def __getitem__(self, i):
-        return self.transform(self.lines[i]), i % 4
+        return self.transform(self.lines[i]), len(self.lines[i]) % 4
 
 
 def read_ahead(loader, batches):

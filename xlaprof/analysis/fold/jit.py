@@ -12,7 +12,7 @@ from xlaprof.analysis.names import Ids
 from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.sums import Tally, add_bounded, kept
 from xlaprof.analysis.timeline.rhythm import Rhythm
-from xlaprof.events import DeviceWait, JitCompile, JitProgram, OutsideOperations, Undonated
+from xlaprof.events import DeviceWait, HostCallbacks, JitCompile, JitProgram, OutsideOperations, Undonated
 
 _RECORDS = 10_000
 _REASONS = 8
@@ -63,10 +63,11 @@ class WaitTally(Tally):
 
 
 class Counted(Tally):
-    """A line that runs operations outside of jitted functions."""
+    """A line that runs operations outside of jitted functions, or Python within a program."""
 
     count: int = 0
     events: int = 0
+    ns: int = 0  # of the latter
     functions: set[int] = msgspec.field(default_factory=set)  # Text ids: their names
 
 
@@ -90,9 +91,11 @@ class Jit:
         self.undonated: list[Undonated] = []
         self.waits: dict[int, WaitTally] = {}  # by stack of the line
         self.outside: dict[int, Counted] = {}  # by stack of the line
+        self.callbacks: dict[int, Counted] = {}  # the same
         #: the method that counts an event, by its kind, where the event says all
         self.handlers: dict[type, Callable[[Any], None]] = {
             OutsideOperations: self.on_outside,
+            HostCallbacks: self.on_callbacks,
             JitProgram: self.on_program,
             Undonated: self.on_undonated,
         }
@@ -141,6 +144,13 @@ class Jit:
         tally.events += 1
         tally.functions |= {event.func}
 
+    def on_callbacks(self, event: HostCallbacks) -> None:
+        tally = kept(self.callbacks, event.stack, _RECORDS, Counted)
+        tally.count += event.calls
+        tally.events += 1
+        tally.ns += event.ns
+        tally.functions |= {event.func}
+
     def merge(self, other: Jit, ids: Ids, shift: int) -> None:
         """Add another recording's, which stays as it is, its ids mapped to ours.
 
@@ -169,6 +179,7 @@ class Jit:
             self.unrolled.append(ids.mapped(event, ("stack", "code", "loop"), ("func",)))
         for stack, waits in other.waits.items():
             kept(self.waits, ids.stack(stack), _RECORDS, WaitTally).merge(waits)
-        for stack, ran in other.outside.items():
-            named = replace(ran, functions=set(map(ids.text, ran.functions)))
-            kept(self.outside, ids.stack(stack), _RECORDS, Counted).merge(named)
+        for ours, lines in ((self.outside, other.outside), (self.callbacks, other.callbacks)):
+            for stack, ran in lines.items():
+                named = replace(ran, functions=set(map(ids.text, ran.functions)))
+                kept(ours, ids.stack(stack), _RECORDS, Counted).merge(named)

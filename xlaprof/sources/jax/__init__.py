@@ -13,7 +13,7 @@ afterwards.
 :mod:`.freezing`    what is about to be compiled, for ``xlaprof.frozen``
 :mod:`.signature`   what a call looks like to JAX, and in what two calls differ
 :mod:`.static`      what of it is no array
-:mod:`.wrappers`    calls that a library passes on in another form
+:mod:`.callbacks`   Python that a program calls while it runs
 :mod:`.internals`   what of JAX is private
 ==================  ==========================================================================
 """

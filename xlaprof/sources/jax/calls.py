@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from xlaprof.events.jit import ArgumentChange
 from xlaprof.recording.stacks import RawFrame, is_library
 
-from . import internals, signature, wrappers
+from . import internals, signature
 
 _FUNCTIONS = 10_000  # whose calls are remembered
 _CALLS = 64  # of one function: the first is forgotten first
@@ -46,7 +46,7 @@ class Calls:
         A function of a library's that the program jits (``jax.jit(model.init)``) is one at each line: elsewhere it is
         another model's. So is an operation, for which JAX makes a program of its own.
         """
-        miss = wrappers.opened(miss)
+        miss = internals.opened(miss)
         function = _unwrapped(miss.fun)
         code = getattr(function, "__code__", None)
         line = f"{frames[0].file}:{frames[0].line}" if frames else ""

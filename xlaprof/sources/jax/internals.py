@@ -1,10 +1,13 @@
-"""What of JAX is private, in one place. Where another JAX has it otherwise, less is known, and nothing fails."""
+"""What of JAX, and of Equinox, is private, in one place. Where another version has it otherwise, less is known, and
+nothing fails.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, NamedTuple
 
 #: the function of JAX's in which a call that no compiled program fits is handled, and what it calls the parts of it
@@ -12,6 +15,7 @@ _MISS, _FILE = "cache_miss", "pjit.py"
 _PARTS = ("fun", "args", "kwargs", "jit_info")
 _RUNTIME = (f"runtime{os.sep}", f"torch_xla{os.sep}")
 _DEEPEST = 2_000
+_EQUINOX = os.path.join("equinox", "_jit.py")
 _NEAR = 12  # frames between the begin of a phase and what begins it
 
 
@@ -87,6 +91,12 @@ def uploading() -> Any:
     """The module whose ``batched_device_put`` brings to the device what C++ does not; None where it has none."""
     module = sys.modules.get("jax._src.interpreters.pxla")
     return module if callable(getattr(module, "batched_device_put", None)) else None
+
+
+def calling_back() -> Any:
+    """The module whose ``emit_python_callback`` puts a call of Python into a program; None where it has none."""
+    module = sys.modules.get("jax._src.callback")
+    return module if callable(getattr(module, "emit_python_callback", None)) else None
 
 
 def lowered() -> Any:
@@ -195,3 +205,34 @@ def cache_state(backend_s: float) -> str:
         return "off"
     least = getattr(config, "jax_persistent_cache_min_compile_time_secs", 1.0)
     return "fast" if backend_s < least else "other"
+
+
+# -- calls that a library passes on to ``jax.jit`` in another form: as the program wrote them
+
+
+def opened(miss: Miss) -> Miss:
+    """The call of the program's own function. Where a library has it otherwise, the call that JAX was given."""
+    code = getattr(miss.fun, "__code__", None)
+    if code is not None and code.co_filename.endswith(_EQUINOX) and len(miss.args) == 3:
+        try:
+            return _filter_jit(miss)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            return miss
+    return miss
+
+
+def _filter_jit(miss: Miss) -> Miss:
+    """``equinox.filter_jit`` divides function and arguments into arrays and what is static, which is all else."""
+    donated, kept, static = miss.args
+    dynamic = {**donated, **kept}
+    fun, first, (rest, kwargs) = (
+        treedef.unflatten([theirs if fixed is None else fixed for theirs, fixed in zip(arrays, leaves, strict=True)])
+        for arrays, (leaves, treedef) in zip((dynamic["fun"], dynamic["first"], dynamic["rest"]), static, strict=True)
+    )
+    args: tuple[Any, ...] = (first, *rest)[:-1]  # the last stands for no argument
+    options = SimpleNamespace(
+        fun_signature=inspect.signature(fun),
+        donate_argnums=tuple(sorted(donated)),
+        static_leaves=True,
+    )
+    return miss._replace(fun=fun, args=args, kwargs=kwargs, options=options)

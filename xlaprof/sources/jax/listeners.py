@@ -17,6 +17,7 @@ from xlaprof.recording import recorder, stacks
 from xlaprof.recording.stacks import RawFrame
 
 from . import internals
+from .callbacks import Callbacks
 from .calls import Calls
 from .device import Device
 from .reads import Reads
@@ -75,6 +76,7 @@ class Listeners:
         self._broken = False
         self._steps = Steps(rec)
         self._reads = Reads(rec, self._package, self._announce, self._lowers)
+        self._callbacks = Callbacks(rec, self._announce)
         self._texts = Texts(rec)
         self._device = Device(rec, self._package, self._announce, self._steps, self._texts)
         self._monitoring = monitoring
@@ -82,6 +84,7 @@ class Listeners:
         monitoring.register_event_duration_secs_listener(self._on_end)
         monitoring.register_event_listener(self._on_event)
         self._steps.attach()
+        self._callbacks.attach()
         self._device.attach()  # before reads are: its watcher waits, the program does not
         self._reads.attach()
 
@@ -91,6 +94,7 @@ class Listeners:
     def detach(self) -> None:
         self._reads.detach()
         self._device.detach()
+        self._callbacks.detach()
         self._steps.detach()
         forget = self._monitoring  # each raises where the program has cleared all listeners
         with contextlib.suppress(AssertionError, ValueError):

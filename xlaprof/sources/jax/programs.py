@@ -12,7 +12,7 @@ from xlaprof import events
 from xlaprof.events.jit import Collective
 from xlaprof.recording.stacks import RawFrame
 
-from . import collectives, internals, signature, wrappers
+from . import collectives, internals, signature
 
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
@@ -95,7 +95,7 @@ class Arguments:
     def __init__(self, miss: internals.Miss, out: Any) -> None:
         self.calls = 0
         self._leaves: list[_Leaf] = []
-        opened = wrappers.opened(miss)
+        opened = internals.opened(miss)
         self._library = "equinox" if opened is not miss else _library(miss.fun)
         leaves = _leaves(miss.args, miss.kwargs)
         if leaves is None or len(leaves) > _LEAVES:

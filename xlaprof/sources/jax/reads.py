@@ -16,6 +16,7 @@ from xlaprof import events
 from xlaprof.recording import recorder, stacks
 
 from . import internals
+from .callbacks import within
 
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
@@ -64,7 +65,7 @@ class Reads:
         rec = self._rec
 
         def _value(array: Any) -> Any:
-            if array._npy_value is not None or recorder.active is not rec:
+            if array._npy_value is not None or recorder.active is not rec or within():
                 return read(array)
             ready, start = array.is_ready(), perf_counter_ns()
             value = read(array)
@@ -78,7 +79,7 @@ class Reads:
 
         @functools.wraps(read)
         def item(array: Any, *args: Any) -> Any:
-            if array._npy_value is not None or recorder.active is not rec:
+            if array._npy_value is not None or recorder.active is not rec or within():
                 return read(array, *args)
             ready, start, told = array.is_ready(), perf_counter_ns(), self._told()
             value = read(array, *args)

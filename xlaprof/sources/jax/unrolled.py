@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -72,6 +73,11 @@ def _operations(jaxpr: Any, left: int = _MOST) -> Iterator[tuple[str, Any]]:
                     inner = getattr(part, "jaxpr", part)
                     if hasattr(inner, "eqns"):
                         waiting.append(inner)
+
+
+def lines(traceback: Any) -> tuple[RawFrame, ...]:
+    """The lines of the program on a traceback of JAX's, innermost first."""
+    return tuple(_frame(line) for line in islice(_users(traceback, {}), _KEPT))
 
 
 def _users(traceback: Any, users: dict[CodeType, bool]) -> Iterator[_Line]:

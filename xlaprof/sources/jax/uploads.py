@@ -27,6 +27,7 @@ from xlaprof.recording import recorder, stacks
 from xlaprof.recording.repeats import WHOLE, described
 
 from . import internals
+from .callbacks import within
 from .sites import NOTHING, Sent, Site
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ class Uploads:
         def batched_device_put(aval: Any, sharding: Any, xs: Any, devices: Any, *rest: Any, **named: Any) -> Any:
             began = perf_counter_ns()
             out = theirs(aval, sharding, xs, devices, *rest, **named)
-            if recorder.active is rec and not self._broken:
+            if recorder.active is rec and not self._broken and not within():
                 try:
                     self._was_put(aval, xs, began)
                 except Exception as error:  # nothing may be raised into the program

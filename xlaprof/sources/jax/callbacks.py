@@ -1,0 +1,111 @@
+"""Python that a program of JAX calls while it runs: ``jax.debug.callback``, ``pure_callback`` and the like.
+
+Each goes through one function of JAX's when a program is lowered. What it is given is timed from then on, as long as
+the recording lasts: how often it ran, and how long. What JAX brings to and from the device for it is a part of that.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from xlaprof import events
+from xlaprof.recording import recorder
+
+from . import internals
+from .unrolled import lines
+
+if TYPE_CHECKING:
+    from xlaprof.recording.recorder import Recorder
+
+_EVERY_NS = 10_000_000_000  # between two events of one line
+_HERE = threading.local()
+
+
+def within() -> bool:
+    """Whether this thread runs one of them."""
+    return getattr(_HERE, "runs", False)
+
+
+class Callbacks:
+    """Attached to JAX for one recording."""
+
+    def __init__(self, rec: Recorder, announce: Callable[[int], None]) -> None:
+        self._rec, self._announce = rec, announce
+        self._lines: list[_Line] = []
+        self._undo: Callable[[], None] = lambda: None
+
+    def attach(self) -> None:
+        owner = internals.calling_back()
+        if owner is not None:
+            theirs = owner.emit_python_callback
+            self._undo = functools.partial(setattr, owner, "emit_python_callback", theirs)
+            owner.emit_python_callback = self._lowering(theirs)
+
+    def detach(self) -> None:
+        self._undo()
+        for line in self._lines:
+            line.tell()
+
+    def _lowering(self, theirs: Any) -> Any:
+        @functools.wraps(theirs)
+        def emit_python_callback(ctx: Any, callback: Any, *rest: Any, **named: Any) -> Any:
+            if recorder.active is self._rec and callable(callback):
+                frames = lines(getattr(ctx, "traceback", None))
+                if frames:
+                    self._announce(perf_counter_ns())
+                    name = str(getattr(ctx, "primitive", None) or "callback")
+                    line = _Line(self._rec, self._rec.text(_NAMES.get(name, name)), self._rec.stack(frames))
+                    self._lines.append(line)
+                    callback = line.timed(callback)
+            return theirs(ctx, callback, *rest, **named)
+
+        return emit_python_callback
+
+
+#: as a program writes them, by the names of JAX's primitives
+_NAMES = {
+    "debug_callback": "jax.debug.callback",
+    "debug_print": "jax.debug.print",
+    "pure_callback": "jax.pure_callback",
+    "io_callback": "jax.experimental.io_callback",
+}
+
+
+class _Line:
+    """One of them in one program."""
+
+    def __init__(self, rec: Recorder, name: int, stack: int) -> None:
+        self._rec, self._name, self._stack = rec, name, stack
+        self._lock = threading.Lock()
+        self._calls, self._ns, self._told = 0, 0, perf_counter_ns()
+
+    def timed(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        rec = self._rec
+
+        @functools.wraps(callback)
+        def called(*args: Any) -> Any:
+            if recorder.active is not rec:
+                return callback(*args)
+            begun, _HERE.runs = perf_counter_ns(), True
+            try:
+                return callback(*args)
+            finally:
+                _HERE.runs, now = False, perf_counter_ns()
+                with self._lock:
+                    self._calls += 1
+                    self._ns += now - begun
+                if now - self._told > _EVERY_NS:
+                    self.tell()
+
+        return called
+
+    def tell(self) -> None:
+        """How often it ran since the last time."""
+        with self._lock:
+            calls, ns, self._calls, self._ns, self._told = self._calls, self._ns, 0, 0, perf_counter_ns()
+        if calls:
+            self._rec.emit(events.HostCallbacks(self._told, self._name, calls, ns, self._stack))
