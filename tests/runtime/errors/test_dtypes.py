@@ -122,6 +122,13 @@ CALLS: dict[str, Call] = {
     "ldl_solve into another dtype": lambda d: torch.linalg.ldl_solve(
         *torch.linalg.ldl_factor(torch.eye(2, device=d)), _ones(d, 2, 1), out=_ones(d, 2, 1) + 0j
     ),
+    "one_hot of no numbers": lambda d: torch.nn.functional.one_hot(torch.empty(0, dtype=torch.int64, device=d)),
+    "lu_solve of a vector": lambda d: torch.linalg.lu_solve(_ones(d, 3), _ones(d, 3).int(), _ones(d, 3, 1)),
+    "lu_solve of fewer pivots": lambda d: torch.linalg.lu_solve(_ones(d, 3, 3), _ones(d, 2).int(), _ones(d, 3, 1)),
+    "lu_unpack of floating pivots": lambda d: torch.lu_unpack(_ones(d, 3, 3), _ones(d, 3)),
+    "embedding of a table in three dimensions, its rows bounded": lambda d: torch.nn.functional.embedding(
+        _at(d, 0, 1), _ones(d, 1, 3, 3), max_norm=1.0
+    ),
     "floor_divide_ of one row by three": lambda d: _ones(d, 1, 2).floor_divide_(_ones(d, 3, 2)),
     "ormqr of fewer factors": lambda d: torch.ormqr(_ones(d, 4, 4), _ones(d, 0), _ones(d, 4, 4)),
     "cross of two dtypes": lambda d: torch.linalg.cross(_ones(d, 3).double(), _at(d, 1, 2, 3)),
@@ -147,10 +154,15 @@ CALLS: dict[str, Call] = {
 
 
 def test_what_pytorchs_cpu_kernel_dies_of_is_refused() -> None:
-    """``torch.native_batch_norm`` does not look how many running means there are: on the CPU it reads beyond them."""
+    """``native_batch_norm`` does not look how many running means there are, ``lu_unpack`` how many pivots.
+
+    On the CPU they read beyond them.
+    """
     x, two = torch.ones(2, 4, 3, device="xla"), torch.ones(2, device="xla")
     with pytest.raises(RuntimeError, match="running_mean should contain 4 elements not 2"):
         torch.native_batch_norm(x, None, None, two, two, True, 0.1, 1e-5)
+    with pytest.raises(RuntimeError, match="Expected 6 pivots, but got 2"):
+        torch.lu_unpack(torch.ones(2, 3, 3, device="xla"), two.int())
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -26,6 +26,7 @@ def here(values: object) -> torch.Tensor:
 
 PAGE = Path(__file__).parents[3] / "docs" / "runtime.md"
 Make = Callable[[object], torch.Tensor]
+#: an operation, and after a colon which of its arguments is wrong
 MISTAKES: dict[str, Callable[[Make], object]] = {
     "index": lambda t: t([1.0, 2.0])[t([5])],
     "index_put": lambda t: t([1.0, 2.0]).clone().index_put_((t([-3]),), t([1.0]), accumulate=True),
@@ -42,14 +43,20 @@ MISTAKES: dict[str, Callable[[Make], object]] = {
     "put": lambda t: t([1.0, 2.0]).put(t([2]), t([1.0])),
     "embedding": lambda t: functional.embedding(t([0, 9]), t([[1.0], [2.0]])),
     "embedding_bag": lambda t: functional.embedding_bag(t([[0, 9]]), t([[1.0], [2.0]])),
+    "embedding_bag: the first offset": lambda t: functional.embedding_bag(t([0, 1]), t([[1.0], [2.0]]), t([1])),
+    "embedding_bag: the last offset": lambda t: functional.embedding_bag(t([0, 1]), t([[1.0], [2.0]]), t([0, 3])),
     "searchsorted": lambda t: torch.searchsorted(t([1.0, 2.0]), t([1.0]), sorter=t([5, 0])),
     "max_unpool2d": lambda t: functional.max_unpool2d(t([[[[1.0]]]]), t([[[[7]]]]), 2),
     "cross_entropy": lambda t: functional.cross_entropy(t([[1.0, 2.0]]), t([7])),
     "nll_loss": lambda t: functional.nll_loss(t([[[[1.0]], [[2.0]]]]), t([[[5]]])),
     "multi_margin_loss": lambda t: functional.multi_margin_loss(t([[1.0, 2.0]]), t([7])),
     "multilabel_margin_loss": lambda t: functional.multilabel_margin_loss(t([[1.0, 2.0]]), t([[7, -1]])),
+    "one_hot": lambda t: functional.one_hot(t([0, 3]), 3),
+    "one_hot: below nought": lambda t: functional.one_hot(t([0, -1])),
     "ctc_loss": lambda t: functional.ctc_loss(t([[[1.0, 2.0]]]), t([[1]]), t([9]), t([1])),
     "segment_reduce": lambda t: torch.segment_reduce(t([1.0, 2.0]), "sum", lengths=t([5])),
+    "segment_reduce: offsets": lambda t: torch.segment_reduce(t([1.0, 2.0]), "sum", offsets=t([0, 2, 1])),
+    "lu_unpack": lambda t: torch.lu_unpack(t([[2.0, 1.0], [1.0, 2.0]]), t([3, 2]).int()),
     "bernoulli": lambda t: torch.bernoulli(t([1.5])),
     "bernoulli_": lambda t: t([0.0]).clone().bernoulli_(t([1.5])),
     "multinomial": lambda t: torch.multinomial(t([-1.0, 2.0]), 1),
@@ -110,7 +117,9 @@ def test_the_page_has_all_of_them() -> None:
     table = [line for line in PAGE.read_text().splitlines() if line.startswith("| ") and " at the call |" in line]
     checked = [line for line in PAGE.read_text().splitlines() if line.startswith("| ") and "| `debug_checks` |" in line]
     for lines, names in ((table, AT_THE_CALL), (checked, MISTAKES)):
-        assert {name for line in lines for name in re.findall(r"`([\w.]+)`", line.split("|")[1])} == set(names)
+        assert {name for line in lines for name in re.findall(r"`([\w.]+)`", line.split("|")[1])} == {
+            name.split(":")[0] for name in names
+        }
 
 
 def test_the_error_comes_where_the_host_next_waits() -> None:

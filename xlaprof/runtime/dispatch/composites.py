@@ -6,10 +6,12 @@ first, or depend on the strides of one.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
 
+from xlaprof.runtime.execution import value_checks
 from xlaprof.runtime.lowering.polynomials import POLYNOMIALS
 from xlaprof.runtime.shapes.checks import is_integral
 from xlaprof.runtime.shapes.rehearse import rehearse
@@ -38,6 +40,8 @@ def install() -> None:
     _library.impl("matmul.out", lambda a, b, *, out: _matmul_out((a, b), {"out": out}), "XLA")
     # PyTorch's kernel treats lengths on the host as data wherever a tensor subclass takes part.
     _library.impl("ctc_loss.Tensor", lambda *args, **kwargs: ctc_loss_of_tensors(args, kwargs), "AutogradXLA")
+    # PyTorch's kernel compares with all classes: no operator knows which there are.
+    _library.impl("one_hot", lambda *args, **kwargs: one_hot(args, kwargs), "AutogradXLA")
 
 
 # -- composed by PyTorch's kernels ---------------------------------------------------------------------
@@ -225,6 +229,27 @@ def pack_padded_sequence(args: Args, kwargs: Kwargs) -> Any:
     except RuntimeError as error:
         raise final(error) from None
     return padded.flatten(0, 1).index_select(0, rows.to(padded.device)), sizes
+
+
+# -- classes as columns ------------------------------------------------------------------------------------
+
+_own = torch.library.Library("xla", "FRAGMENT")
+_own.define("class_numbers(Tensor self, int num_classes) -> Tensor")
+_own.impl("class_numbers", lambda numbers, _: torch.empty_like(numbers), "Meta")
+SPECIAL["xla.class_numbers.default"] = handlers.general(Op(torch.ops.xla.class_numbers.default))
+
+_one_hot = kernel(aten.one_hot.default, "CompositeImplicitAutograd")
+
+
+@special("aten.one_hot.default")
+def one_hot(args: Args, kwargs: Kwargs) -> Any:
+    """PyTorch's composition, which takes no number for a mistake; with debug checks, over numbers that are checked."""
+    numbers, classes = args[0], [*args[1:], kwargs.get("num_classes", -1)][0]
+    if not numbers.numel() and classes < 1:
+        rehearse(Op(aten.one_hot.default), args, kwargs)
+    if value_checks.enabled and numbers.dtype is torch.int64:
+        numbers = torch.ops.xla.class_numbers(numbers, classes if classes > 0 else sys.maxsize)
+    return _one_hot((numbers, classes), {})
 
 
 # -- over the storage behind an argument -----------------------------------------------------------------

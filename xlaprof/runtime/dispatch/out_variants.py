@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from xlaprof.recording import stacks
 from xlaprof.runtime.shapes.checks import cpp_name
-from xlaprof.runtime.shapes.rehearse import rehearse, takes_pivots
+from xlaprof.runtime.shapes.rehearse import rehearse
 from xlaprof.runtime.trace.ops import Op
 from xlaprof.runtime.trace.storage import View, base_of
 from xlaprof.runtime.trace.tensor import XLATensor
@@ -90,8 +90,6 @@ def _rehearse(op: Op, args: Any, kwargs: Any, targets: list[Any], results: list[
         return
     if not rehearse(op, args, kwargs):
         for target, result in zip(targets, results, strict=True):
-            if takes_pivots(op) and target.dtype is not result.dtype:
-                _solve_one(result.dtype, target.dtype)
             if not torch.can_cast(result.dtype, target.dtype):
                 raise RuntimeError(
                     f"result type {cpp_name(result.dtype)} can't be cast to the desired output "
@@ -100,12 +98,6 @@ def _rehearse(op: Op, args: Any, kwargs: Any, targets: list[Any], results: list[
     if len(_accepted) >= _ACCEPTED_LIMIT:
         _accepted.clear()
     _accepted.add(identity)
-
-
-def _solve_one(dtype: torch.dtype, wanted: torch.dtype) -> None:
-    """Raise what solvers with pivots raise for an output of dtype ``wanted``: the least system there is, on the CPU."""
-    one = torch.ones(1, 1, dtype=dtype)
-    torch.linalg.lu_solve(one, torch.ones(1, dtype=torch.int32), one, out=torch.empty(1, 1, dtype=wanted))
 
 
 def _resize(target: torch.Tensor, shape: torch.Size) -> None:

@@ -183,9 +183,20 @@ def _labels(self: Any, target: Any, **_: Any) -> list[Check]:
     return [Check(target, bad, RuntimeError, "argument #2 'target' is out of range")]
 
 
-def _embedding_bag(weight: Any, indices: Any, **_: Any) -> list[Check]:
+def _embedding_bag(weight: Any, indices: Any, offsets: Any, **_: Any) -> list[Check]:
     text = f"Index {{at}} of input takes value {{value}} which is not in the valid range [0, {weight.shape[0]})"
-    return [_within(indices, weight.shape[0], RuntimeError, text)]
+    begin = (
+        "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. "
+        "However, got {value}"
+    )
+    count = indices.shape[0]
+    end = f"offsets[-1] can not be greater than input's length {count} but got offsets[-1] of {{value}}"
+    first, last = offsets[:1], offsets[-1:]
+    return [
+        Check(first, first != 0, RuntimeError, begin),
+        Check(last, last > count, RuntimeError, end),
+        _within(indices, weight.shape[0], RuntimeError, text),
+    ]
 
 
 def _max_unpool(indices: Any, output_size: Any, **_: Any) -> list[Check]:
@@ -198,7 +209,12 @@ def _searchsorted(sorted_sequence: Any, sorter: Any = None, **_: Any) -> list[Ch
     return [] if sorter is None else [_within(sorter, sorted_sequence.shape[-1], RuntimeError, text)]
 
 
-def _segment_reduce(data: Any, lengths: Any = None, axis: int = 0, unsafe: bool = False, **_: Any) -> list[Check]:
+def _segment_reduce(
+    data: Any, lengths: Any = None, offsets: Any = None, axis: int = 0, unsafe: bool = False, **_: Any
+) -> list[Check]:
+    if offsets is not None:
+        between = jnp.diff(offsets, axis=-1)
+        return [Check(between, between < 0, RuntimeError, "Expected segment_length >= 0 to be true, but got false.")]
     if lengths is None or unsafe:
         return []
     sums = jnp.sum(lengths, axis=-1)
@@ -209,6 +225,21 @@ def _segment_reduce(data: Any, lengths: Any = None, axis: int = 0, unsafe: bool 
         Check(lengths, lengths < 0, RuntimeError, "lengths contains negative value!"),
         Check(sums, sums != data.shape[axis], RuntimeError, rows),
     ]
+
+
+def _classes(self: Any, num_classes: int) -> list[Check]:
+    return [
+        Check(self, self < 0, RuntimeError, "Class values must be non-negative."),
+        Check(self, self >= num_classes, RuntimeError, "Class values must be smaller than num_classes."),
+    ]
+
+
+def _lu_unpack(LU_data: Any, LU_pivots: Any, unpack_pivots: bool = True, **_: Any) -> list[Check]:
+    text = (
+        "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive."
+        "Did you properly pass the result of lu_factor?"
+    )
+    return [_within(LU_pivots - 1, LU_data.shape[-2], RuntimeError, text)] if unpack_pivots else []
 
 
 def _ctc_loss(log_probs: Any, input_lengths: Any, **_: Any) -> list[Check]:
@@ -303,6 +334,7 @@ _OF_OPERATORS: dict[str, Rule] = {
     "max_unpool2d max_unpool3d": _max_unpool,
     "searchsorted.Tensor searchsorted.Scalar": _searchsorted,
     "segment_reduce": _segment_reduce,
+    "lu_unpack": _lu_unpack,
     "_ctc_loss.Tensor": _ctc_loss,
     "bernoulli": lambda self, **_: [_between_0_and_1(self, _P_IN)],
     "bernoulli.Tensor": lambda p, **_: [_between_0_and_1(p, _P_IN)],
@@ -327,3 +359,4 @@ _OF_OPERATORS: dict[str, Rule] = {
     "div.Tensor_mode div.Scalar_mode": _divide_with_mode,
 }
 _RULES = {name: rule for names, rule in _OF_OPERATORS.items() for name in overloads(names)}
+_RULES["xla.class_numbers.default"] = _classes  # one_hot

@@ -6,6 +6,7 @@ rehearsed on the CPU (:mod:`.rehearse`), which raises PyTorch's error or accepts
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from xlaprof.runtime.lowering.registry import overloads
+from xlaprof.runtime.trace.errors import final
 
 Check = Callable[..., bool]
 CHECKS: dict[str, Check] = {}
@@ -78,8 +80,16 @@ def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any = None, var: Any = Non
     features = x.shape[1] if x.ndim > 1 else None
     for name, t in tensors.items():
         if features is not None and t.numel() != features:
-            raise RuntimeError(f"{name} should contain {features} elements not {t.numel()}")
+            raise final(RuntimeError(f"{name} should contain {features} elements not {t.numel()}"))
     return any(t.ndim != 1 for t in tensors.values()) or _several_dtypes(x, *tensors.values())
+
+
+def _few_pivots(matrices: Any, pivots: Any, *_: Any, **__: Any) -> bool:
+    """Raise for fewer pivots than rows: PyTorch's CPU kernel reads what is not theirs, or dies."""
+    rows = math.prod(matrices.shape[:-2]) * min(matrices.shape[-2:], default=0)
+    if matrices.ndim > 1 and pivots.numel() < rows:
+        raise final(RuntimeError(f"torch.lu_unpack: Expected {rows} pivots, but got {pivots.numel()}"))
+    return False
 
 
 def _written_into(view: Callable[..., torch.Tensor]) -> Check:
@@ -176,6 +186,8 @@ _table(
         "ormqr": lambda *_, **__: True,  # its meta kernel checks next to nothing
         "multilabel_margin_loss_forward": lambda x, target, *_: target.dtype is not torch.int64,
         "_embedding_bag _embedding_bag_forward_only": _weighted_bags,
+        "lu_unpack": _few_pivots,
+        "embedding_renorm_": lambda weight, *_: weight.ndim != 2,
         "masked_fill.Scalar masked_fill.Tensor masked_fill_.Scalar masked_fill_.Tensor": lambda x, mask, *_: (
             mask.dtype is not torch.bool
         ),

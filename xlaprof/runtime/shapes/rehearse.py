@@ -32,9 +32,7 @@ def rehearse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], *, about: st
     With ``about``, a pattern, only errors whose message has it, or that a dtype has no kernel, are raised. A call with
     stand-ins of more than ``limit`` bytes is not tried.
     """
-    if takes_pivots(op):
-        return False
-    standins = _StandIns(limit)
+    standins = _StandIns(limit, integers=0 if {"pivots", "LU_pivots"}.isdisjoint(op.names) else 1)
     try:
         here, named = tree_map(standins.of, (args, kwargs))
     except _TooLarge:
@@ -61,12 +59,6 @@ def rehearse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], *, about: st
 
 
 errors.rehearse = rehearse
-
-
-def takes_pivots(op: Op) -> bool:
-    """Kernels trust them: those of stand-ins would be read as addresses."""
-    reads = {name for i, name in enumerate(op.names) if i not in op.writes}
-    return not reads.isdisjoint({"pivots", "LU_pivots"})
 
 
 def rehearsed(error: Exception, op: Op) -> Exception:
@@ -100,10 +92,15 @@ class _TooLarge(Exception):
 
 
 class _StandIns:
-    """Host tensors in place of the tensors of one call."""
+    """Host tensors in place of the tensors of one call.
 
-    def __init__(self, limit: int) -> None:
+    Ones where a zero is special (0-dim probabilities, divisors); ``integers`` may be indices, or pivots, which kernels
+    take for rows, counted from 1.
+    """
+
+    def __init__(self, limit: int, integers: int) -> None:
         self._limit = limit
+        self._integers = integers
         self._bytes = 0
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._tensors: dict[int, torch.Tensor] = {}
@@ -125,7 +122,7 @@ class _StandIns:
         if type(value) is not XLATensor:
             size = value.numel() * value.element_size()
             self._book(size)
-            return torch.ones_like(value) if value.dtype.is_floating_point else torch.zeros_like(value)
+            return torch.full_like(value, 1 if value.dtype.is_floating_point else self._integers)
         offset, stride = value.storage_offset(), value.stride()
         last = offset + sum((n - 1) * s for n, s in zip(value.shape, stride, strict=True)) if value.numel() else -1
         storage = self._storage(value._storage, int(last + 1) * value.element_size(), value.dtype)
@@ -141,8 +138,7 @@ class _StandIns:
             begin, count = found.nbytes() // dtype.itemsize, max(size, 0) // dtype.itemsize
             found.resize_(size)
             new = torch.empty(0, dtype=dtype).set_(found, begin, (count - begin,), (1,))
-            # Ones where a zero is special (0-dim probabilities, divisors); integers may be indices.
-            new.fill_(1 if dtype.is_floating_point else 0)
+            new.fill_(1 if dtype.is_floating_point else self._integers)
         return found
 
     def _book(self, size: int) -> None:

@@ -2,8 +2,11 @@
 
 A tensor gets another dtype, size, number of dimensions, or no element, a number leaves its range; the call is
 the function, its in-place form or the one with ``out=``. Nothing is computed on ``xla``: what shapes and dtypes
-tell is told at the call. Refusals that come from values are left out (:data:`OF_VALUES`; docs/runtime.md has their
-table).
+tell is told at the call. Left out are refusals that come from values (:data:`OF_VALUES`; docs/runtime.md has their
+table), what is no answer of the CPU's (:data:`NO_ANSWER`) and sizes at which it does not look (:data:`UNBOUNDED`).
+
+PyTorch composes some functions of other operators where the device is not the CPU. The words are then those of
+another operator, or none refuses: :attr:`Refusal.elsewhere`, counted apart.
 """
 
 from __future__ import annotations
@@ -13,12 +16,13 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 from op_database import entries
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 import xlaprof.runtime as xr
@@ -34,10 +38,19 @@ OF_VALUES = re.compile(
     r"index .* is out of bounds|out of range in self|INDICES element|Target .* out of bounds|ZeroDivision|range of \["
     r"|Class values|target.* out of range|singular|definite|factoriz|converge|non-negative|max index|p_in"
     r"|between 0 and 1|probability|lengths|takes value|number of ones in mask|all elements of|sorter index"
-    r"|pivots|tried to access|not finite"
+    r"|pivots passed|tried to access|not finite|segment_length|offsets\[(0|-1)\]"
 )
-
-
+#: where PyTorch itself fails: assertions that are to be reported to it
+NO_ANSWER = re.compile(r"INTERNAL ASSERT|SmallVector unable to grow")
+#: their CPU kernels do not look how large some arguments are, and read beyond them: what comes of it is chance, and may
+#: be the end of the process
+UNBOUNDED = {
+    "native_batch_norm",
+    "_batch_norm_with_update",
+    "_segment_reduce.lengths",
+    "_segment_reduce.offsets",
+    "lu_unpack",
+}
 #: their tensors of sizes are on the host for every device
 ON_THE_HOST = {"tensor_split"}
 
@@ -49,6 +62,7 @@ class Refusal(NamedTuple):
     call: str
     expected: str
     told: str  # empty: accepted
+    elsewhere: bool  # PyTorch composes the function of other operators on xla
 
     @property
     def alike(self) -> bool:
@@ -61,7 +75,7 @@ class Calls:
     """What came of many spoilt calls."""
 
     def __init__(self) -> None:
-        self.calls = self.refused = self.accepted = self.otherwise = 0
+        self.calls = self.refused = self.accepted = self.otherwise = self.elsewhere = self.taken_elsewhere = 0
         self.failures: dict[str, str] = {}
         self.slowest = (0.0, 0)
 
@@ -70,15 +84,18 @@ class Calls:
         self.refused += other.refused
         self.accepted += other.accepted
         self.otherwise += other.otherwise
+        self.elsewhere += other.elsewhere
+        self.taken_elsewhere += other.taken_elsewhere
         self.failures |= other.failures
         self.slowest = max(self.slowest, other.slowest)
 
     def figures(self) -> str:
-        alike = self.refused - self.otherwise - self.accepted
+        alike = self.refused - self.otherwise - self.accepted - self.elsewhere
         return (
             f"{self.calls:,} calls, {self.refused:,} refused by the CPU for shapes or dtypes; on xla {alike:,} in the "
-            f"same words, {self.otherwise:,} in others, {self.accepted:,} accepted; slowest {self.slowest[0]:.1f} s of "
-            f"CPU (seed {self.slowest[1]})"
+            f"same words, {self.elsewhere} in those of the operators that PyTorch calls there instead "
+            f"({self.taken_elsewhere} of them taken), {self.otherwise:,} in others, {self.accepted:,} accepted; "
+            f"slowest {self.slowest[0]:.1f} s of CPU (seed {self.slowest[1]})"
         )
 
 
@@ -93,7 +110,10 @@ def calls(seeds: Iterable[int]) -> Calls:
         if one is None:
             continue
         done.refused += 1
-        if not one.alike:
+        if one.elsewhere:
+            done.elsewhere += 1
+            done.taken_elsewhere += not one.told
+        elif not one.alike:
             done.accepted += not one.told
             done.otherwise += bool(one.told)
             shown = f"seed {seed}: {one.entry} ({one.call})\n    cpu: {one.expected}\n    xla: {one.told or 'accepted'}"
@@ -136,24 +156,54 @@ def _outcome(draw: random.Random, name: str, entry: Any, sample: Any) -> Refusal
         return None
     at = draw.choice(spoilable)
     leaves[at], how = _spoilt(draw, leaves[at])
+    if name in UNBOUNDED and not how.startswith("torch."):
+        return None
     variants: list[tuple[str, Callable[..., Any]]] = [("", entry)]
     if entry.inplace_variant is not None:
         variants.append(("in place", entry.inplace_variant))
     if entry.supports_out:
         out = torch.empty(draw.choice([(0,), (2, 3)]), dtype=draw.choice(DTYPES))
-        variants.append((f"out= of {out.dtype}", lambda *a, **k: entry(*a, out=out.to(_device(a)), **k)))
-    variant, call = draw.choice(variants)
+        variants.append((f"out= of {out.dtype}", partial(entry, out=out)))
+    variant, function = draw.choice(variants)
     args, kwargs = tree_unflatten(leaves, spec)
-    expected = _refused(call, args, kwargs)
-    if not expected or OF_VALUES.search(expected) or OF_THE_DEVICE.search(expected):
+    call = partial(function, *args, **kwargs)
+    expected = _refused(call, "cpu")
+    if not expected or any(left_out.search(expected) for left_out in (OF_VALUES, OF_THE_DEVICE, NO_ANSWER)):
         return None
-    there = tree_map(lambda x: x.to("xla") if isinstance(x, torch.Tensor) else x, (args, kwargs))
-    return Refusal(name, f"{variant} argument {at}: {how}", expected, _refused(call, *there))
+    one = Refusal(name, f"{variant} argument {at}: {how}", expected, _refused(call, "xla"), elsewhere=False)
+    return one if one.alike else one._replace(elsewhere=_composed_otherwise(call, one))
 
 
-def _device(args: Any) -> torch.device:
-    tensors = [x for x in tree_flatten(args)[0] if isinstance(x, torch.Tensor)]
-    return tensors[0].device if tensors else torch.device("cpu")
+def _composed_otherwise(call: partial[Any], one: Refusal) -> bool:
+    """Does PyTorch call other operators on xla, up to the one that refuses on the CPU, and raises the same type?
+
+    Of tensors of other classes it composes some functions otherwise on the CPU, too: in the same words as on xla.
+    """
+    if one.told and one.told.split()[0] != one.expected.split()[0]:
+        return False
+    here, there = _Called(), _Called()
+    with here:
+        expected = _refused(call, "cpu")
+    with there:
+        _refused(call, "xla")
+    upto = len(here.operators) if here.refusing else None  # else what composes them refuses
+    return one._replace(expected=expected).alike or there.operators[:upto] != here.operators
+
+
+class _Called(TorchDispatchMode):
+    """The operators that PyTorch calls, in this order, and whether the last one refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: list[str] = []
+        self.refusing = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operators.append(str(func))
+        self.refusing = True
+        result = func(*args, **kwargs or {})
+        self.refusing = False
+        return result
 
 
 def _spoilt(draw: random.Random, leaf: Any) -> tuple[Any, str]:
@@ -174,13 +224,19 @@ def _spoilt(draw: random.Random, leaf: Any) -> tuple[Any, str]:
     return change(leaf.detach()).clone(), how
 
 
-def _refused(call: Callable[..., Any], args: Any, kwargs: Any) -> str:
-    """Type and first line of the error; empty where the call is accepted. What it writes to are copies."""
-    args, kwargs = tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, (args, kwargs))
+def _refused(call: partial[Any], device: str) -> str:
+    """Type and first line of the error there; empty where the call is accepted. What it writes to are copies."""
+
+    def there(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.clone().to(device)
+        return device if isinstance(leaf, (str, torch.device)) and str(leaf) == "cpu" else leaf
+
+    args, kwargs = tree_map(there, (call.args, call.keywords))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            call(*args, **kwargs)
+            call.func(*args, **kwargs)
         except Exception as error:
             return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     return ""

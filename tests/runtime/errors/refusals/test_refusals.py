@@ -13,5 +13,5 @@ def test_spoilt_calls_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print("\n" + done.figures())
     assert done.refused > 0.3 * done.calls  # most of what is spoilt is refused
-    assert done.accepted == 0, done.failures
-    assert done.otherwise <= 2, done.failures
+    assert not done.failures, done.failures
+    assert done.elsewhere <= 4  # a few of a thousand
