@@ -9,19 +9,20 @@ import xlaprof.runtime  # noqa: F401
 from xlaprof.runtime.shapes.rehearse import _StandIns
 
 
+@pytest.mark.parametrize("integers", [0, 1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64, torch.bool])
-def test_a_view_of_more_of_a_tensor_has_no_number_that_nobody_wrote(dtype: torch.dtype) -> None:
+def test_a_view_of_more_of_a_tensor_has_no_number_that_nobody_wrote(dtype: torch.dtype, integers: int) -> None:
     """Lengths that are two rows of one tensor were read beyond the first, where memory holds whatever was there."""
     x = torch.zeros(4096, device="xla").to(dtype)
-    standins = _StandIns(limit=1 << 20)
+    standins = _StandIns(limit=1 << 20, integers=integers)
     first, rest, none = (standins.of(part) for part in (x[:3], x[3:], x[7:7]))
-    number = 1 if dtype.is_floating_point else 0
+    number = 1 if dtype.is_floating_point else integers
     assert first.tolist() == [number] * 3
     assert rest.tolist() == [number] * 4093
     assert none.numel() == 0
-    rest.fill_(1)
+    rest.fill_(1 - integers)
     assert first.tolist() == [number] * 3
-    assert standins.of(x).tolist()[:4] == [number] * 3 + [1], "they share memory as the call's own do"
+    assert standins.of(x).tolist()[:4] == [number] * 3 + [1 - integers], "they share memory as the call's own do"
 
 
 def test_lengths_that_share_a_tensor_are_read_as_zeros() -> None:
