@@ -18,8 +18,9 @@ from xlaprof.analysis.findings import names
 from xlaprof.commands.explain import pages
 
 FOLDER = Path(__file__).parents[1] / "docs" / "findings"
-#: A graph that takes a minute to compile is no test: its page has no programs, tests/analysis plants the finding.
-WITHOUT_PROGRAMS = {"compile_cost"}
+#: A graph that takes a minute to compile is no test, and CUDA graphs need a GPU: their pages have no programs,
+#: tests/analysis plants the findings.
+WITHOUT_PROGRAMS = {"compile_cost", "cuda_graph"}
 KINDS = names()
 MARK = "  # <--"
 #: kinds whose programs always run; each takes two processes

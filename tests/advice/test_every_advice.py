@@ -49,8 +49,19 @@ _LIGHTNING = "Lightning is no dependency of the tests: benchmarks/wild/lightning
 _TRAINER = "a Trainer takes ten seconds: benchmarks/wild.py runs it"
 _ACCELERATE = "accelerate takes seconds to import: benchmarks/wild.py runs it"
 _PIPELINE = "a pipeline takes ten seconds: benchmarks/wild.py runs it"
+_GPU = "CUDA graphs need a GPU: benchmarks/cuda_graphs.py takes it there"
 #: advice that is not taken here, and why, or where else
 NOT_TAKEN = {
+    "Write into a parameter or buffer of the module": _GPU,
+    "Do the copy to or from the host outside": _GPU,
+    "Make this tensor on the GPU": _GPU,
+    "Keep the size fixed: choose with torch.where": _GPU,
+    "Pad the inputs to a few sizes": _GPU,
+    "Let parameters and buffers stay where they are": _GPU,
+    "Keep what is passed at one place": "PyTorch gives up after 128 recordings: no program is known that gets it",
+    "Give each device a compiled function": "several GPUs",
+    "Move this operation out of the compiled function": "PyTorch 2.13 splits the graph there by itself",
+    "Look at what PyTorch says of it": "a reason that PyTorch 2.13 does not give",
     "Dimension {} grows from step to step": "the beginning of a sentence that is taken",
     "Write with index_copy_ at": "the beginning of a sentence that is taken",
     "Make the model with attn_implementation": "PyTorch/XLA has no part in it: transformers' masks are made so",

@@ -35,6 +35,7 @@ from xlaprof.events import (
     JitCompile,
     JitProgram,
     Look,
+    NoCudaGraph,
     OutsideOperations,
     Undonated,
 )
@@ -85,6 +86,15 @@ def _donation() -> Story:
     with story.step():
         story.spend(100)
     return story
+
+
+@planted("cuda_graph: an argument is written")
+def _without_cuda_graph() -> Story:
+    compiling = Compiling()
+    compiling.compile("0/0")
+    where = {"stack": compiling.call, "code": compiling.code, "func": compiling.func}
+    compiling.story.emit(NoCudaGraph(t=compiling.story.now, compile="0/0", kind="mutation", **where))  # type: ignore[arg-type]
+    return compiling.story
 
 
 @planted("op_by_op: outside of jitted functions")

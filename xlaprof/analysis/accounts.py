@@ -229,7 +229,8 @@ def _seen(facts: Facts, looks: Mapping[tuple[int, str], int]) -> tuple[_Parts, _
     imports, lines = _Parts(float), _Parts(float)
     for (stack, state), ns in looks.items():
         place = facts.place(stack)
-        (imports if state == "import" else lines)[short(place) if place.line else "a library"] += ns
+        at = short(place) if place.line else place.file.removeprefix("at ") or "a library"  # "at exit"
+        (imports if state == "import" else lines)[at] += ns
     return imports, lines
 
 

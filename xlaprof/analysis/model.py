@@ -279,6 +279,7 @@ class FunctionStat(msgspec.Struct, frozen=True):
     phases: tuple[tuple[str, float], ...] = ()  # seconds of ``compile_s``, the longest first; empty: not known
     programs: tuple[JitProgramStat, ...] = ()  # of JAX's, by line; the largest first
     needs: tuple[str, ...] = ()  # what the largest of them needs, in words
+    cuda_graphs: tuple[str, ...] = ()  # which of it runs by CUDA graphs, and what without and why, in words
 
 
 class MemoryReading(msgspec.Struct, frozen=True):
@@ -326,6 +327,19 @@ class Charge(msgspec.Struct, frozen=True):
     why: str  # a sentence
 
 
+class CudaGraphStat(msgspec.Struct, frozen=True):
+    """Functions that were compiled to run by CUDA graphs."""
+
+    functions: int = 0  # of which
+    without: int = 0  # run without, all of a graph of theirs
+    part: int = 0  # run without in part
+    recordings: int = 0
+    recording_s: float = 0.0
+    calls_s: float = 0.0  # the main thread was seen in calls of these functions
+    without_s: float = 0.0  # of which in calls of those ``without``
+    text: str = ""  # all of it in words; "" where there are none
+
+
 class CompiledFunctions(msgspec.Struct, frozen=True):
     """What ``torch.compile``, or JAX, did. ``functions``: those that took longest. The charges sum to ``total_s``."""
 
@@ -334,6 +348,7 @@ class CompiledFunctions(msgspec.Struct, frozen=True):
     total_s: float = 0.0
     functions: tuple[FunctionStat, ...] = ()
     charges: tuple[Charge, ...] = ()
+    cuda_graphs: CudaGraphStat = CudaGraphStat()
 
 
 class Account(msgspec.Struct, frozen=True):

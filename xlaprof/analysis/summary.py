@@ -18,6 +18,7 @@ from .fold import xla_metrics
 from .fold.fold import Fold
 from .fold.tallies import StepTally
 from .memory import memory
+from .recompiles import cuda_graphs
 from .recompiles.jit_section import jitted_functions
 from .timeline import host
 from .timeline.idle import Cause, LongGap
@@ -32,7 +33,8 @@ def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> 
     idle = _idle(run)
     facts = Facts(run, steps, idle)
     findings = find(facts)
-    functions, jitted = compiled_functions(facts, findings), jitted_functions(facts, findings)
+    functions = compiled_functions(facts, findings, cuda_graphs.said(facts), cuda_graphs.stat(facts))
+    jitted = jitted_functions(facts, findings)
     return Report(
         run=_info(run, path, notes),
         steps=steps,

@@ -25,7 +25,7 @@ from xlaprof.vocabulary import STANDARD, Vocabulary
 
 from .base import SCHEMA, Event
 from .code import Code
-from .dynamo import DynamoCompile, DynamoLimit, GraphBreak, Guard, Recompile
+from .dynamo import CudaGraph, DynamoCompile, DynamoLimit, GraphBreak, Guard, NoCudaGraph, Recompile
 from .graph_diff import Block, Change, Difference, GraphDiff, Loop, Operation
 from .jit import ArgumentChange, Collective, HostCallbacks, JitCompile, JitProgram, OutsideOperations, Undonated
 
@@ -36,6 +36,7 @@ __all__ = [
     "Change",
     "Code",
     "Collective",
+    "CudaGraph",
     "Difference",
     "DynamoCompile",
     "DynamoLimit",
@@ -47,6 +48,7 @@ __all__ = [
     "JitCompile",
     "JitProgram",
     "Loop",
+    "NoCudaGraph",
     "Operation",
     "OutsideOperations",
     "Recompile",

@@ -1,5 +1,7 @@
 """What ``torch.compile`` does: graph breaks, compilations, recompilations, limits."""
 
+from typing import ClassVar
+
 import msgspec
 
 from xlaprof.bounds import Count, CountIfKnown, Id, List, Ns, Number, String, Table
@@ -104,4 +106,44 @@ class DynamoLimit(Event, frozen=True, tag="limit"):
     limit: String = "recompile_limit"  # its name in torch._dynamo.config
     value: Number = 0
     guard: Guard | None = None  # the last that failed
+    tid: Id = 1
+
+
+class CudaGraph(Event, frozen=True, tag="cudagraph"):
+    """``torch.compile`` recorded a CUDA graph of what it had compiled, for later calls to replay."""
+
+    label: ClassVar[str] = "CUDA graph recorded"
+
+    t: Ns
+    dur: Ns
+    compile: String  # as in DynamoCompile
+    func: Id  # Text id
+    stack: Id = 0  # Stack id: the user's line that called the compiled function
+    code: Id = 0  # Stack id: where the function is defined
+    resumed: Id = 0  # Stack id: the line of the graph break it goes on behind
+    backward: bool = False
+    sizes: String = ""  # of the inputs that vary: "f32[10,64]"; "": none does
+    again: String = ""  # why none of those recorded before fits, in PyTorch's words; "": the first for these sizes
+    line: Id = 0  # Stack id: of ``again``, the user's line that uses what changed
+    tid: Id = 1
+
+
+class NoCudaGraph(Event, frozen=True, tag="nocudagraph"):
+    """A compiled graph, or a part of it, runs without a CUDA graph though it was compiled for them."""
+
+    t: Ns
+    compile: String  # as in DynamoCompile
+    func: Id  # Text id
+    stack: Id = 0  # Stack id: the user's line that called the compiled function
+    code: Id = 0  # Stack id: where the function is defined
+    resumed: Id = 0  # Stack id: the line of the graph break it goes on behind
+    backward: bool = False
+    #: "mutation" (of an input) | "copy" (to another device) | "cpu" | "size" (that values decide) | "dynamic" |
+    #: "operator" | "limit" (of recordings) | "devices" | "asked" | "other"
+    kind: String = "other"
+    reason: String = ""  # PyTorch's words
+    operator: String = ""  # "aten.nonzero", where that is the reason
+    line: Id = 0  # Stack id: the user's line that is the reason; 0: not known
+    ops: Count = 0  # operations that run without, of
+    all: Count = 0  # so many of the graph; 0: all of it runs without
     tid: Id = 1

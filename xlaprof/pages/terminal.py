@@ -179,10 +179,12 @@ def _functions(report: Report, name: str, noun: str, done: CompiledFunctions, wi
         if function.phases:
             spent = (f"{printable(phase)} {duration(seconds)}" for phase, seconds in function.phases)
             yield paragraph("", f"of it {', '.join(spent)}", width)
-        for need in function.needs:
+        for need in (*function.needs, *function.cuda_graphs):
             yield paragraph("", printable(need), width)
     if done.count > _FUNCTIONS:
         yield Text(f"and {plural(done.count - _FUNCTIONS, 'more function')}", "dim")
+    if done.cuda_graphs.text:
+        yield paragraph("CUDA graphs ", printable(done.cuda_graphs.text), width, indent="")
     for charge in done.charges:
         if charge.seconds >= _WORTH_SAYING * report.run.wall_s:
             yield paragraph(f"{duration(charge.seconds)} ", charge.why, width, indent="")

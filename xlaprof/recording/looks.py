@@ -16,7 +16,7 @@ from typing import NamedTuple
 from xlaprof.events import Event, Look
 
 from .activity import CHECKPOINT, activity
-from .stacks import RawFrame, looking, shown_file, user_frames_of
+from .stacks import RawFrame, frames_of_thread, looking, shown_file, user_frames_of
 
 EVERY_NS = 90_000_000  # between two looks
 _LONGEST_NS = 1_000_000_000  # of one event: a killed program loses no more
@@ -25,6 +25,9 @@ _IMPORTS = "<frozen importlib._bootstrap>"
 #: frames within which the time is recorded as that of a compile
 _COMPILES = "torch/_dynamo/convert_frame.py"
 _INDUCTOR = "compile_fx_inner"  # compiles the backward graph at the first backward(), where no frame is Dynamo's
+#: the innermost frame of a backward pass: on a GPU another thread goes through it, and compiles there
+_BACKWARD = "_engine_run_backward"
+_DEEPEST = 200
 
 
 class _Seen(NamedTuple):
@@ -47,9 +50,12 @@ class Looks:
         if now - self._at < EVERY_NS:
             return
         with looking:
-            frame = sys._current_frames().get(self._main)
-            seen = _what(frame) if frame is not None else None
-            del frame
+            threads = sys._current_frames()
+            frame = threads.pop(self._main, None)
+            seen = _what(frame, self._main) if frame is not None else None
+            if seen is not None and frame is not None and frame.f_code.co_name == _BACKWARD:
+                seen = None if any(map(_compiling, threads.values())) else seen
+            del frame, threads
         if seen != self._seen:
             self.end((self._at + now) // 2)  # it changed in between
             self._seen = seen
@@ -64,7 +70,19 @@ class Looks:
             self._emit(Look(since, now - since, self._stack(seen.frames), seen.state))
 
 
-def _what(innermost: FrameType) -> _Seen | None:
+def _compiling(innermost: FrameType) -> bool:
+    """Whether a thread compiles a backward graph."""
+    frame: FrameType | None = innermost
+    for _ in range(_DEEPEST):
+        if frame is None:
+            return False
+        if frame.f_code.co_name == _INDUCTOR:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _what(innermost: FrameType, main: int) -> _Seen | None:
     """None where the time has an event of its own: in xlaprof, in a compile. The wait for a batch has one, and a state
     here that keeps it apart: the look knows the line that makes the batch."""
     importing = users = False
@@ -83,4 +101,5 @@ def _what(innermost: FrameType) -> _Seen | None:
     if doing is None:
         return None
     # which library saves, and for what, says how often it has to; of all else the user's line is enough
-    return _Seen(doing.kind, doing.frames if doing.kind == CHECKPOINT else tuple(doing.frames))
+    frames = doing.frames if doing.kind == CHECKPOINT else tuple(doing.frames)
+    return _Seen(doing.kind, frames or tuple(frames_of_thread(main)))  # a library's by itself, or at exit

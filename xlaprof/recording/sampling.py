@@ -24,6 +24,7 @@ from xlaprof.events import (
     Barrier,
     Compile,
     Compiling,
+    CudaGraph,
     Device,
     Dropped,
     DynamoCompile,
@@ -33,6 +34,7 @@ from xlaprof.events import (
     Fallback,
     GraphBreak,
     JitCompile,
+    NoCudaGraph,
     Recompile,
     Scope,
     Step,
@@ -52,7 +54,20 @@ SLOW = 1.5
 _MEDIAN_OF = 101
 
 _REMARKABLE = frozenset(
-    {Compiling, Compile, GraphBreak, DynamoCompile, Recompile, DynamoLimit, JitCompile, Evicted, Dropped, Device}
+    {
+        Compiling,
+        Compile,
+        GraphBreak,
+        DynamoCompile,
+        Recompile,
+        DynamoLimit,
+        CudaGraph,
+        NoCudaGraph,
+        JitCompile,
+        Evicted,
+        Dropped,
+        Device,
+    }
 )
 
 Put = Callable[[Any], None]

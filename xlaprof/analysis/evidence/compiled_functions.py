@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from heapq import nlargest
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -20,7 +21,7 @@ from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures import sort_out
 from xlaprof.analysis.fold.torch_compile import FunctionTally
-from xlaprof.analysis.model import Charge, CompiledFunctions, Finding, FunctionStat, Place
+from xlaprof.analysis.model import Charge, CompiledFunctions, CudaGraphStat, Finding, FunctionStat, Place
 from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import DEAR, HABIT, LISTED, LOOKED_NS, MOST, NAMED, WORTH_SAYING
 from xlaprof.analysis.statements import nodes
@@ -33,8 +34,16 @@ _LONG_NS = 500_000_000  # mean length of looks at one thing that goes on, which 
 _Key = tuple[int, int]  # of a function: stack of its definition, name
 
 
-def compiled_functions(facts: Facts, findings: tuple[Finding, ...]) -> CompiledFunctions:
-    """The section on torch.compile of a settled run; ``findings``: all of the run."""
+def compiled_functions(
+    facts: Facts,
+    findings: tuple[Finding, ...],
+    by_graphs: Mapping[_Key, tuple[str, ...]] = MappingProxyType({}),
+    all_graphs: CudaGraphStat = CudaGraphStat(),  # noqa: B008 - it is frozen
+) -> CompiledFunctions:
+    """The section on torch.compile of a settled run; ``findings``: all of the run.
+
+    ``by_graphs`` and ``all_graphs``: what is said of CUDA graphs, of each function and of all of them.
+    """
     functions = facts.run.torch_compile.functions
     breaks = Counter(key for here in broken(facts).values() for key in here.functions)
     longest = nlargest(LISTED, functions.items(), key=lambda item: item[1].dur)
@@ -43,12 +52,13 @@ def compiled_functions(facts: Facts, findings: tuple[Finding, ...]) -> CompiledF
         count=len(functions),
         graphs=sum(one.versions for one in functions.values()),
         total_s=total / 1e9,
-        functions=tuple(_stat(facts, key, tally, breaks[key]) for key, tally in longest),
+        functions=tuple(_stat(facts, key, tally, breaks[key], by_graphs.get(key, ())) for key, tally in longest),
         charges=tuple(_charges(facts, findings, total)),
+        cuda_graphs=all_graphs,
     )
 
 
-def _stat(facts: Facts, key: _Key, tally: FunctionTally, breaks: int) -> FunctionStat:
+def _stat(facts: Facts, key: _Key, tally: FunctionTally, breaks: int, graphs: tuple[str, ...]) -> FunctionStat:
     phases = Counter(tally.phases)
     if phases:  # all of the function's compile time is told
         phases[UNACCOUNTED] += max(0, tally.dur - phases.total())
@@ -62,6 +72,7 @@ def _stat(facts: Facts, key: _Key, tally: FunctionTally, breaks: int) -> Functio
         compile_s=tally.dur / 1e9,
         plain=tuple(_plain(facts, tally)),
         phases=tuple((name, ns / 1e9) for name, ns in phases.most_common() if ns),
+        cuda_graphs=graphs,
     )
 
 

@@ -16,6 +16,7 @@ from xlaprof.analysis.timeline.idle import SampleSpan, Seen
 from xlaprof.analysis.timeline.rhythm import Rhythm
 
 from .alive import Alive
+from .cuda_graphs import CudaGraphs
 from .cuts import Cuts
 from .distribution import Distribution
 from .frozen import Frozen
@@ -80,6 +81,7 @@ class Totals(ReadsAndFallbacks):
         self.holders: dict[int, str] = {}  # stack -> name of the thread that the main thread waited for
         self.breaks: dict[tuple[int, str, int], int] = {}
         self.torch_compile = TorchCompile()
+        self.cuda_graphs = CudaGraphs()
         self.jit = Jit()
         self.frozen = Frozen()
         self.alive = Alive()
@@ -126,6 +128,7 @@ class Totals(ReadsAndFallbacks):
             ev.JitCompile: self._on_jit_compile,
             ev.Recompile: self._on_dynamo_recompile,
             ev.DynamoLimit: self._on_dynamo_limit,
+            **dict.fromkeys((ev.CudaGraph, ev.NoCudaGraph), self._on_cuda_graph),
             ev.FrozenCompile: self._on_frozen,
             **self.jit.handlers,
         }
@@ -417,6 +420,12 @@ class Totals(ReadsAndFallbacks):
 
     def _on_dynamo_limit(self, event: ev.DynamoLimit) -> None:
         self.torch_compile.on_limit(event, self.step_num + 1)
+
+    def _on_cuda_graph(self, event: ev.CudaGraph | ev.NoCudaGraph) -> None:
+        if isinstance(event, ev.CudaGraph):
+            self._paint((event.t, event.t + event.dur, host.COMPILE, event.stack))
+        self.cover(event.t, event.t)
+        self.cuda_graphs.on(event)
 
     def _on_frozen(self, event: ev.FrozenCompile) -> None:
         self.frozen.on_frozen(event)

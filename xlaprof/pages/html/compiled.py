@@ -82,7 +82,7 @@ def functions(done: CompiledFunctions, noun: str, report: Report, index: Index) 
             "again": f"{one.again:,} of them compiled again" if one.again else "",
             "breaks": f"broken at {plural(one.breaks, 'line')}" if one.breaks else "",
             "plain": [f"{what} runs as plain Python" for what in one.plain],
-            "needs": list(one.needs),
+            "needs": [*one.needs, *one.cuda_graphs],
             "compile": duration(one.compile_s),
             "compile_s": one.compile_s,
         }
@@ -90,6 +90,7 @@ def functions(done: CompiledFunctions, noun: str, report: Report, index: Index) 
     ]
     note = f"{plural(done.graphs, noun)} in {duration(done.total_s)}, {percent(share)} of the run"
     charges = [[duration(charge.seconds), charge.why, charge.seconds] for charge in done.charges]
+    note += f". CUDA graphs: {done.cuda_graphs.text}" * bool(done.cuda_graphs.text)
     return {"count": done.count, "note": note if done.count else "", "rows": rows, "charges": charges}
 
 

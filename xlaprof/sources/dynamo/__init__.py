@@ -14,6 +14,7 @@ it, and a step that compiles nothing writes no record and so costs nothing.
 :mod:`.emit`    records to events
 :mod:`.apart`   compile beside what the program has compiled
 :mod:`.phases`  where a compilation's time went
+:mod:`.cuda_graphs` which CUDA graphs were recorded, and what runs without, and why
 :mod:`.handler` the logging handler
 :mod:`.freezing` what is about to be compiled, for ``xlaprof.frozen``
 ==============  ==================================================================================

@@ -16,7 +16,7 @@ from xlaprof import events
 from xlaprof.recording import recorder, stacks
 from xlaprof.recording.stacks import RawFrame, is_library
 
-from . import hints, process
+from . import cuda_graphs, hints, process
 from .breaks import user_name
 from .code import form_of
 from .guards import Guard, subject
@@ -127,6 +127,41 @@ class Emitter:
         return new and len(known) > 1
 
     # -- events
+
+    def left_out(self, left: cuda_graphs.Left) -> None:
+        """A graph, or a part of it, runs without the CUDA graph that it was compiled for."""
+        compile, backward = cuda_graphs.running()
+        rec = self._rec
+        rec.emit(
+            events.NoCudaGraph(
+                perf_counter_ns(),
+                compile,
+                backward=backward,
+                kind=left.kind,
+                reason=left.reason,
+                operator=left.operator,
+                line=rec.stack(tuple(map(_absolute, left.frames))),
+                ops=left.ops,
+                all=left.all,
+                **self._where(self._functions.get(_frame(compile)) or _Function("", "", 0, 0)),
+            )
+        )
+
+    def recorded(self, one: cuda_graphs.Recorded, begun: int) -> None:
+        """A CUDA graph was recorded, since ``begun`` (ns)."""
+        rec = self._rec
+        rec.emit(
+            events.CudaGraph(
+                begun,
+                perf_counter_ns() - begun,
+                one.compile,
+                backward=one.backward,
+                sizes=one.sizes,
+                again=one.again,
+                line=rec.stack(tuple(map(_absolute, one.frames))),
+                **self._where(self._functions.get(_frame(one.compile)) or _Function("", "", 0, 0)),
+            )
+        )
 
     def _broke(self, broke: Broke) -> None:
         found, rec = broke.found, self._rec

@@ -11,13 +11,14 @@ import contextlib
 import functools
 import logging
 import sys
+import threading
 from time import perf_counter_ns
 from typing import Any
 
 from xlaprof import events
 from xlaprof.recording import recorder
 
-from . import process
+from . import cuda_graphs, process
 from .emit import Emitter
 
 LOGGER = "torch.__trace"
@@ -34,6 +35,9 @@ class Handler(logging.Handler):
         self._failures = 0
         self._failure = ""
         self._reset: Any = None  # Dynamo's function, watched
+        self._left = cuda_graphs.Told(self._left_out)
+        #: by thread: the CUDA graph that it records, since when, and the error that it handles meanwhile
+        self._recording: dict[int, tuple[cuda_graphs.Recorded, int, BaseException | None]] = {}
 
     def createLock(self) -> None:
         """None is needed: events are appended, and what is remembered is only looked up."""
@@ -57,6 +61,7 @@ class Handler(logging.Handler):
             self._was_disabled = True
             logger.disabled = False
         self._register_callbacks()
+        self._left.attach()
         if self._reset is None:
             self._watch_resets()
 
@@ -65,6 +70,7 @@ class Handler(logging.Handler):
         self._over = True
         logger = logging.getLogger(LOGGER)
         logger.removeHandler(self)
+        self._left.detach()
         if self._was_disabled:
             logger.disabled = True
             self._was_disabled = False
@@ -125,6 +131,18 @@ class Handler(logging.Handler):
                 self._emitter.take(metadata, payload)
                 if rec.keeps_code:
                     self._emitter.keep_code(metadata, payload)
+                if "inductor_output_code" in metadata:
+                    self._left.attach()
+                    if cuda_graphs.asked(payload):
+                        for left in cuda_graphs.left_out():
+                            self._emitter.left_out(left)
+        except Exception as error:
+            self._fail(error)
+
+    def _left_out(self, left: cuda_graphs.Left) -> None:
+        try:
+            if recorder.active is self._rec:
+                self._emitter.left_out(left)
         except Exception as error:
             self._fail(error)
 
@@ -132,7 +150,11 @@ class Handler(logging.Handler):
         try:
             self.attach()
             rec = recorder.active
-            if rec is not None and rec is self._rec:
+            if _records(args):
+                one = cuda_graphs.recording()
+                if one is not None:
+                    self._recording[threading.get_ident()] = one, perf_counter_ns(), sys.exc_info()[1]
+            elif rec is not None and rec is self._rec:
                 place = rec.stack(process.caller())
                 rec.emit(events.Compiling(perf_counter_ns(), 0, place, "dynamo", rec.thread()))
         except Exception as error:
@@ -140,6 +162,9 @@ class Handler(logging.Handler):
 
     def _on_end(self, args: Any) -> None:
         try:
+            one = self._recording.pop(threading.get_ident(), None) if _records(args) else None
+            if one is not None and recorder.active is self._rec and sys.exc_info()[1] is one[2]:  # it did not fail
+                self._emitter.recorded(*one[:2])
             self.attach()  # what was compiled may have set up logging
         except Exception as error:
             self._fail(error)
@@ -160,6 +185,11 @@ class Handler(logging.Handler):
     def _fail(self, error: Exception) -> None:
         self._failures += 1
         self._failure = self._failure or f"{type(error).__name__}: {error}"[:200]
+
+
+def _records(args: Any) -> bool:
+    """Whether Dynamo's callback is about the recording of a CUDA graph."""
+    return getattr(getattr(args, "callback_trigger", None), "name", "") == cuda_graphs.RECORDING
 
 
 def compile_callbacks() -> Any:

@@ -12,6 +12,7 @@ import builtins
 import enum
 import re
 import sys
+import threading
 from itertools import islice
 from time import perf_counter_ns
 from types import CodeType, FrameType, FunctionType
@@ -46,7 +47,7 @@ class Missed(NamedTuple):
 
 def missed() -> Missed | None:
     """The frame that is being compiled again, while Dynamo reports why; None where this PyTorch does it otherwise."""
-    frame = _frame_of("get_and_maybe_log_recompilation_reasons")
+    frame = frame_of("get_and_maybe_log_recompilation_reasons")
     if frame is None:
         return None
     held = frame.f_locals
@@ -64,7 +65,7 @@ def _given(code: CodeType) -> dict[str, Any] | None:
     name, resumed = user_name(code.co_name)
     if not resumed:
         return None
-    frame = _frame_of(name, code.co_filename)
+    frame = frame_of(name, code.co_filename)
     if frame is None:
         return {}
     whole, held = frame.f_code, frame.f_locals
@@ -74,7 +75,7 @@ def _given(code: CodeType) -> dict[str, Any] | None:
 
 def compiling() -> tuple[CodeType, dict[str, Any], Any] | None:
     """Code, locals and backend of the frame that is being compiled, while it is."""
-    frame = _frame_of("_compile", "convert_frame.py")
+    frame = frame_of("_compile", "convert_frame.py")
     if frame is None:
         return None
     held = frame.f_locals
@@ -121,13 +122,27 @@ def caller() -> tuple[RawFrame, ...]:
         if frame.f_code.co_filename.endswith(_EVAL_FRAME):
             outside = depth
         frame = frame.f_back
-    return stacks.user_frames(skip=outside)
+    found = stacks.user_frames(skip=outside)
+    if stacks.is_users(found) or threading.current_thread() is threading.main_thread():
+        return found
+    # a backward graph on a GPU: a thread of PyTorch's goes through it, for the line at which the main thread waits
+    return _backward() or found
+
+
+def _backward() -> tuple[RawFrame, ...]:
+    """The user's lines at which the main thread is in a backward pass; empty where it is in none."""
+    with stacks.looking:
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        inside = frame is not None and frame.f_code.co_name == "_engine_run_backward"
+        found = stacks.user_frames_of(frame) if frame is not None and inside else ()
+        del frame
+    return found
 
 
 _EVAL_FRAME = ("/torch/_dynamo/eval_frame.py", "\\torch\\_dynamo\\eval_frame.py")
 
 
-def _frame_of(function: str, file: str = "") -> FrameType | None:
+def frame_of(function: str, file: str = "") -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_DEEPEST):
         if frame is None or (frame.f_code.co_name == function and frame.f_code.co_filename.endswith(file)):

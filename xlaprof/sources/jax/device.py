@@ -28,7 +28,7 @@ from xlaprof.recording.stack_sampler import StackSampler, Target
 from xlaprof.recording.stacks import RawFrame
 
 from . import internals, programs
-from .sites import Site
+from .sites import Site, switches
 from .texts import Texts
 from .uploads import NOT_SENT, Sending, Uploads
 
@@ -283,6 +283,18 @@ class Device:
                     next(self._seq), site.program, begun, end, end, enqueue, "sync", site.stack, 0, "", calls
                 )
             )  # fmt: skip
+        elif (
+            site.lengths.stays > 0
+            and not self._held
+            and not sending
+            and (end := site.lengths.stay(token, begun + enqueue))
+        ):
+            self._last_end = end
+            self._rec.emit(
+                events.Execute(
+                    next(self._seq), site.program, begun, begun, end, enqueue, "sync", site.stack, 0, "", calls
+                )
+            )  # fmt: skip
         elif self._handed.qsize() < _WAITING:
             self._held.add(id(token))
             self._handed.put((site, begun, token, calls, sending))
@@ -373,8 +385,9 @@ class Device:
                 sampled = False
                 self._sampler.flush()
             site, enqueued, token, calls, sending = run
-            error = ""
+            error, late, blocked, seen = "", False, switches(), 0
             try:
+                late, seen = token.is_ready(), perf_counter_ns()
                 wait(token)
             except Exception as failure:
                 if token.is_deleted():  # given up to a later call: that one's end is later
@@ -382,11 +395,13 @@ class Device:
                     self._uploads.arrived(sending, 0)
                     continue
                 error = f"{type(failure).__name__}: {failure}".splitlines()[0]
+            seen = seen if late else perf_counter_ns()
+            blocked = switches() - blocked
             was = id(token)
             del token, run
             self._held.discard(was)
             start = max(enqueued, self._last_end)
-            self._last_end = end = max(start, perf_counter_ns())
+            self._last_end = end = site.lengths.ended(start, seen, late, blocked, calls == 1 and not sending)
             if sending:  # what the program needs was on its way meanwhile: no longer than its runs usually take
                 site.runs.append(end - start)
                 usual = sorted(site.runs)[len(site.runs) // 2]

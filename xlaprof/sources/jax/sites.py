@@ -1,14 +1,92 @@
-"""Places that call jitted functions."""
+"""Places that call jitted functions, and when what they call ended, where the thread that waited was late.
+
+Who waits for the device learns of the end only once it has the interpreter's lock. Where the main thread runs Python
+meanwhile it gets that 5 ms later (``sys.getswitchinterval()``), or after a copy that keeps the lock: on a GPU, whose
+programs take a millisecond, the device would seem busy for several times as long. Two things tell how late it was:
+
+* how often the thread blocked, by the kernel's count: once for the device; each further time is a wait for the lock,
+  which ends after one interval, or sooner, so the number of these gives the end to within one interval;
+* how long the program takes when nothing is late. The watcher sees that wherever the host waits too, or sleeps. Where
+  it never does, the call itself stays for the end, for the first few of a place, 3 ms at most.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections import deque
+from collections.abc import Callable
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof.recording.stacks import RawFrame
 
 if TYPE_CHECKING:
     from .programs import Arguments
+
+try:
+    from resource import RUSAGE_THREAD, getrusage
+except ImportError:  # not on this system: an end is taken as it is seen
+
+    def switches() -> int:
+        """How often this thread has blocked; always 0 where the system does not say it."""
+        return 0
+
+else:
+
+    def switches() -> int:
+        """How often this thread has blocked; always 0 where the system does not say it."""
+        return getrusage(RUSAGE_THREAD).ru_nvcsw
+
+
+_LATE_NS = 1_000_000  # a program seen to have ended so long after its call may have ended long before
+_STAYS_NS = 3_000_000  # a call waits no longer for the end of its program,
+_TIMES = 3  # and no more often at a place
+_LENGTHS = 15
+
+
+class Lengths:
+    """How long the program of one place runs. Nanoseconds."""
+
+    __slots__ = ("_seen", "stays")
+
+    def __init__(self) -> None:
+        self._seen: deque[int] = deque(maxlen=_LENGTHS)
+        self.stays = -1  # how many calls are still to stay for the end; below 0: nothing asks for it
+
+    @property
+    def usual(self) -> int:
+        """0: not known."""
+        return sorted(self._seen)[len(self._seen) // 2] if self._seen else 0
+
+    def stay(self, token: Any, begun: int, now: Callable[[], int] = perf_counter_ns) -> int:
+        """Wait in the call for the end of its program, which nothing runs before; 0 where that takes too long."""
+        self.stays -= 1
+        until = begun + _STAYS_NS
+        while not token.is_ready():
+            if now() > until:
+                return 0
+        end = now()
+        self._seen.append(end - begun)
+        return end
+
+    def ended(self, start: int, seen: int, late: bool, blocked: int, alone: bool = True) -> int:
+        """The end of a program that ran from ``start``, and was seen to have ended at ``seen``.
+
+        ``late``: it had ended before anybody waited. ``blocked``: how often the thread that waited blocked, which is
+        once for the device. ``alone``: this is the only program of the place that it stands for.
+        """
+        interval = round(sys.getswitchinterval() * 1e9)
+        locked = max(0, blocked - 1)
+        if not late and not locked:
+            if alone and seen > start:
+                self._seen.append(seen - start)
+            return max(start, seen)
+        most = seen if late else seen - (locked - 1) * interval
+        least = start if late else seen - locked * interval
+        if late and self.stays < 0 and not self._seen and seen - start > _LATE_NS:
+            self.stays = _TIMES
+        usual = self.usual
+        return max(start, min(most, max(least, start + usual)) if usual else most)
 
 
 class Sent(NamedTuple):
@@ -32,8 +110,8 @@ class Site:
     """A place that calls a jitted function."""
 
     __slots__ = (
-        "arguments", "calls", "every", "frames", "fresh", "last", "name", "own", "path", "program", "ran", "runs",
-        "sent", "skip", "stack", "told", "uploads", "visits",
+        "arguments", "calls", "every", "frames", "fresh", "last", "lengths", "name", "own", "path", "program", "ran",
+        "runs", "sent", "skip", "stack", "told", "uploads", "visits",
     )  # fmt: skip
 
     def __init__(self, program: int, name: str, frames: tuple[RawFrame, ...], stack: int, own: bool) -> None:
@@ -46,4 +124,5 @@ class Site:
         self.fresh = False  # the call that goes on was compiled, and counted as a visit
         self.uploads = False  # it is given values of the host
         self.runs: deque[int] = deque(maxlen=_RUNS)  # ns of the latest, uploads of the host's values and all
+        self.lengths = Lengths()
         self.sent = NOTHING  # what of them was found at the last look

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 _LOOKS, _LOOK_EVERY = 4, 16  # told calls of a place whose arguments are compared: the first few, then one of so many
 _MEASURED = 3  # times that an argument is brought to the device to measure it
 _ALIGNED = 64  # bytes: the CPU client reads arrays so aligned where they are
-_ON_HOST, _ON_DEVICE = 1 << 26, 1 << 22  # bytes of memory taken for a measurement: of the host's, of an accelerator's
+#: bytes of memory taken for a measurement: of the host's; of an accelerator's, where it does not say how much is free
+_ON_HOST, _ON_DEVICE = 1 << 26, 1 << 22
+_SPARE = 64  # as much of an accelerator's memory is free for each byte of a measurement
+_FOLLOWED = 1 << 20  # bytes: how long such an upload goes on after device_put has returned, the watcher sees
 _DEEP = 3  # containers in each other: of arguments
 _LEAVES = 64  # of the arguments of a call: further ones count as new
 _KEPT = 4_096  # arguments whose time is known
@@ -152,7 +155,7 @@ class Uploads:
             # of 0 dimensions it is a number
             came = leaf.array.ndim > 0 and repeats.again((site.program, leaf.path), leaf.array)
             (again if came else new).append(leaf)
-        each = _sum(self._ns((site.program, leaf.path), leaf.array) for leaf in new)
+        each = _sum(self._in_call((site.program, leaf.path), leaf.array) for leaf in new)
         size = sum(leaf.array.nbytes for leaf in new)
         what = 0
         if again:
@@ -167,10 +170,16 @@ class Uploads:
         return Sent(
             sum(leaf.array.nbytes for leaf in again),
             len(again),
-            _sum(self._ns((site.program, leaf.path), leaf.array) for leaf in again),
+            _sum(self._in_call((site.program, leaf.path), leaf.array) for leaf in again),
             (each[0] / size, each[1] / size) if size else (0.0, 0.0),
             what,
         )
+
+    def _in_call(self, key: _Key, array: Any) -> tuple[float, float]:
+        """The same of an argument: a call hands a program to an accelerator only once all that it needs is on its way,
+        and until then its caller waits."""
+        kept, after = self._ns(key, array)
+        return (kept, after) if sys.modules["jax"].default_backend() == "cpu" else (kept + after, 0.0)
 
     def _ns(self, key: _Key, array: Any) -> tuple[float, float]:
         """ns that the upload of an array takes, as far as known: of the caller, and afterwards. What is not known is
@@ -207,7 +216,7 @@ class Uploads:
         on_host = jax.default_backend() == "cpu"
         if on_host and array.ctypes.data % _ALIGNED == 0 and jax.dtypes.canonicalize_dtype(array.dtype) == array.dtype:
             return 0.0, 0.0
-        most = _ON_HOST if on_host else _ON_DEVICE
+        most = _ON_HOST if on_host else _room(jax)
         if array.nbytes > most:
             array = array[: max(1, len(array) * most // array.nbytes)]
             if array.nbytes > 2 * most:
@@ -232,7 +241,7 @@ class Uploads:
             out = theirs(aval, sharding, xs, devices, *rest, **named)
             if recorder.active is rec and not self._broken and not within():
                 try:
-                    self._was_put(aval, xs, began)
+                    self._was_put(aval, xs, began, out)
                 except Exception as error:  # nothing may be raised into the program
                     self._broken = True
                     warn(f"uploads by JAX are not observed any more: {type(error).__name__}: {error}")
@@ -240,7 +249,7 @@ class Uploads:
 
         return batched_device_put
 
-    def _was_put(self, aval: Any, xs: Any, began: int) -> None:
+    def _was_put(self, aval: Any, xs: Any, began: int, out: Any) -> None:
         took = perf_counter_ns() - began
         arrays = [one for one in xs if isinstance(one, np.ndarray)]
         if not arrays or threading.get_ident() == self._measuring or internals.is_ours(stacks.OWN, self._package):
@@ -251,9 +260,32 @@ class Uploads:
         one = arrays[0]
         again = one.ndim > 0 and rec.repeats.again(place, one)
         what = rec.text(described(one.dtype, one.shape)) if again else 0
-        took += round(self._ns((place, one.shape), one)[1])  # goes on afterwards
+        after = round(self._ns((place, one.shape), one)[1])  # it goes on for so long, as far as that was measured
         size = aval.dtype.itemsize * sum(array.size for array in arrays)
-        rec.emit(events.TransferToDevice(began, took, size, len(arrays), place, rec.thread(), again=again, what=what))
+        event = events.TransferToDevice(began, took, size, len(arrays), place, rec.thread(), again=again, what=what)
+        if size >= _FOLLOWED and type(out) is internals.array_class() and not out.is_ready():
+            self._ask(functools.partial(self._follow, event, out, after))
+        else:
+            rec.emit(replace(event, dur=took + after) if after else event)
+
+    def _follow(self, event: events.TransferToDevice, out: Any, after: int) -> None:
+        """In the watcher's thread: tell of an upload when it has ended. What had ended before anybody looked took as
+        long as measured."""
+        took = event.dur + after
+        try:
+            if not out.is_ready():
+                self._wait(out)
+                took = perf_counter_ns() - event.t
+        except RuntimeError:  # given up meanwhile, or it failed, which the program is told
+            pass
+        self._rec.emit(replace(event, dur=took))
+
+
+def _room(jax: Any) -> int:
+    """Bytes of the accelerator's memory that a measurement may take."""
+    told = jax.local_devices()[0].memory_stats() or {}
+    limit, used = told.get("bytes_limit", 0), told.get("bytes_in_use", 0)
+    return max(_ON_DEVICE, min(_ON_HOST, (limit - used) // _SPARE)) if limit else _ON_DEVICE
 
 
 def _put(jax: Any, array: Any, wait: Callable[[Any], Any]) -> tuple[int, int]:
