@@ -12,10 +12,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._dynamo.utils import dynamo_timed
+from torch._guards import CompileId
 
 from tests.sources.observed import observing
-from xlaprof.events import DynamoCompile
-from xlaprof.sources.dynamo.phases import UNACCOUNTED, Phases
+from xlaprof.events import Autotune, DynamoCompile
+from xlaprof.sources.dynamo.phases import UNACCOUNTED, Phases, Tuned
 
 
 @pytest.fixture(autouse=True)
@@ -116,3 +118,59 @@ def test_whatever_is_within_what_the_phases_sum_to_the_whole(tree: list[dict[str
     assert spent <= 10_000_000
     if len(kept) == len(tree):
         assert spent == 10_000_000
+
+
+def moment(name: str, kind: str, ms: float, **args: Any) -> dict[str, Any]:
+    return {"name": name, "ph": kind, "ts": ms * 1000, "args": {"compile_id": "0/0", **args}}
+
+
+def test_templates_that_are_tuned_are_autotuning_and_named_by_operation_and_shapes() -> None:
+    """As inductor writes it on a GPU under max-autotune."""
+    tuned: list[Tuned] = []
+    phases = Phases(tuned.append)
+    shapes = {"autotune_shape": "2048x512, 512x512"}
+    for event in (
+        moment("entire_frame_compile", "B", 0),
+        moment("fx_codegen_and_compile", "B", 1),
+        moment("mm_template_precompiling", "B", 2),
+        moment("mm_template_precompiling", "E", 7),
+        moment("mm_template_autotuning", "B", 7, **shapes),
+        moment("mm_template_autotuning", "E", 27, **shapes),
+        moment("fx_codegen_and_compile", "E", 28),
+        moment("entire_frame_compile", "E", 30),
+    ):
+        phases.take(event)
+    assert phases.of("0/0", False) == {
+        "kernels": 5_000_000, "autotuning": 20_000_000, "Inductor": 2_000_000, UNACCOUNTED: 3_000_000
+    }  # fmt: skip
+    assert tuned == [Tuned("mm 2048x512, 512x512", 20_000_000, "0/0", False, False)]
+
+
+def test_a_kernel_that_is_tuned_when_it_first_runs_is_time_of_compiling(tmp_path: Path) -> None:
+    """PyTorch's own timer tells of it, as its autotuner does where it first runs a kernel."""
+
+    def scaled(x: Any) -> Any:
+        return x * 2
+
+    with observing(tmp_path / "run.log") as found:
+        torch.compile(scaled, backend="eager")(torch.ones(3))
+        named = {"kernel_name": "triton_poi_fused_mul_0"}
+        with dynamo_timed(
+            "CachingAutotuner.benchmark_all_configs",
+            log_pt2_compile_event=True,
+            metadata=named,
+            compile_id=CompileId(frame_id=0, frame_compile_id=0),
+            is_backward=False,
+        ):
+            began = time.perf_counter()
+            while time.perf_counter() - began < 0.05:
+                pass
+    [done] = found
+    (event,) = done.of(Autotune)
+    assert (event.kernel, event.compile, event.apart) == ("triton_poi_fused_mul_0", "0/0", True)
+    (function,) = done.report.torch_compile.functions
+    assert function.name.endswith("scaled")
+    assert dict(function.phases)["autotuning"] >= 0.05
+    assert sum(seconds for _, seconds in function.phases) == pytest.approx(function.compile_s, rel=1e-3)
+    [(kernel, seconds)] = function.tuned
+    assert (kernel, seconds >= 0.05) == ("triton_poi_fused_mul_0", True)

@@ -279,6 +279,7 @@ class FunctionStat(msgspec.Struct, frozen=True):
     phases: tuple[tuple[str, float], ...] = ()  # seconds of ``compile_s``, the longest first; empty: not known
     programs: tuple[JitProgramStat, ...] = ()  # of JAX's, by line; the largest first
     needs: tuple[str, ...] = ()  # what the largest of them needs, in words
+    tuned: tuple[tuple[str, float], ...] = ()  # seconds of autotuning by kernel or operation, the longest first
     cuda_graphs: tuple[str, ...] = ()  # which of it runs by CUDA graphs, and what without and why, in words
 
 

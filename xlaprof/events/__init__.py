@@ -25,13 +25,14 @@ from xlaprof.vocabulary import STANDARD, Vocabulary
 
 from .base import SCHEMA, Event
 from .code import Code
-from .dynamo import CudaGraph, DynamoCompile, DynamoLimit, GraphBreak, Guard, NoCudaGraph, Recompile
+from .dynamo import Autotune, CudaGraph, DynamoCompile, DynamoLimit, GraphBreak, Guard, NoCudaGraph, Recompile
 from .graph_diff import Block, Change, Difference, GraphDiff, Loop, Operation
 from .jit import ArgumentChange, Collective, HostCallbacks, JitCompile, JitProgram, OutsideOperations, Undonated
 
 __all__ = [
     "SCHEMA",
     "ArgumentChange",
+    "Autotune",
     "Block",
     "Change",
     "Code",

@@ -109,6 +109,24 @@ class DynamoLimit(Event, frozen=True, tag="limit"):
     tid: Id = 1
 
 
+class Autotune(Event, frozen=True, tag="autotune"):
+    """``torch.compile`` tried several ways to compute something, or several forms of a kernel, and kept the fastest."""
+
+    label: ClassVar[str] = "autotuning"
+
+    t: Ns
+    dur: Ns
+    compile: String  # as in DynamoCompile
+    func: Id  # Text id
+    stack: Id = 0  # Stack id: the user's line that called the compiled function
+    code: Id = 0  # Stack id: where the function is defined
+    resumed: Id = 0  # Stack id: the line of the graph break it goes on behind
+    backward: bool = False
+    kernel: String = ""  # its name, or an operation with the shapes it was tuned for: "mm 2048x512, 512x512"
+    apart: bool = False  # when it ran first, and not within the compilation, whose time has no part of this
+    tid: Id = 1
+
+
 class CudaGraph(Event, frozen=True, tag="cudagraph"):
     """``torch.compile`` recorded a CUDA graph of what it had compiled, for later calls to replay."""
 

@@ -24,7 +24,7 @@ from xlaprof.analysis.model import (
 from xlaprof.analysis.outcome import without_findings
 from xlaprof.analysis.places import short
 from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title, under, where
-from xlaprof.pages.words import facts, gain, per_step, prediction, spaced, warnings
+from xlaprof.pages.words import autotuned, facts, gain, per_step, prediction, spaced, warnings
 from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import mean_parts
 from xlaprof.text.quantities import duration, percent, plural
@@ -179,7 +179,7 @@ def _functions(report: Report, name: str, noun: str, done: CompiledFunctions, wi
         if function.phases:
             spent = (f"{printable(phase)} {duration(seconds)}" for phase, seconds in function.phases)
             yield paragraph("", f"of it {', '.join(spent)}", width)
-        for need in (*function.needs, *function.cuda_graphs):
+        for need in (*function.needs, *autotuned(function), *function.cuda_graphs):
             yield paragraph("", printable(need), width)
     if done.count > _FUNCTIONS:
         yield Text(f"and {plural(done.count - _FUNCTIONS, 'more function')}", "dim")

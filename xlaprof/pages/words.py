@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from xlaprof.analysis.model import Finding, Prediction, Report, RunInfo
+from xlaprof.analysis.model import Finding, FunctionStat, Prediction, Report, RunInfo
+from xlaprof.analysis.principles import NAMED
 from xlaprof.text.quantities import duration, percent, plural, times
 from xlaprof.text.strings import printable
 
@@ -33,6 +34,13 @@ def facts(run: RunInfo) -> list[str]:
     found.append(f"{duration(run.wall_s)} recorded")
     versions = [f"{name} {printable(run.versions[name])}" for name in ("torch", "jax") if name in run.versions]
     return [*found, *versions]
+
+
+def autotuned(function: FunctionStat) -> Iterator[str]:
+    """Which kernels and operations autotuning took longest for."""
+    named = [f"{printable(kernel)} {duration(seconds)}" for kernel, seconds in function.tuned[:NAMED]]
+    if named:
+        yield f"autotuned: {', '.join(named)}"
 
 
 def warnings(run: RunInfo) -> Iterator[str]:

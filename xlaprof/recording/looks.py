@@ -24,7 +24,8 @@ IMPORT = "import"  # the state of a thread that imports a module for the first t
 _IMPORTS = "<frozen importlib._bootstrap>"
 #: frames within which the time is recorded as that of a compile
 _COMPILES = "torch/_dynamo/convert_frame.py"
-_INDUCTOR = "compile_fx_inner"  # compiles the backward graph at the first backward(), where no frame is Dynamo's
+#: compile the backward graph at the first backward(), where no frame is Dynamo's, and tune a kernel when it first runs
+_INDUCTOR = frozenset({"compile_fx_inner", "benchmark_all_configs", "coordinate_descent_tuning"})
 #: the innermost frame of a backward pass: on a GPU another thread goes through it, and compiles there
 _BACKWARD = "_engine_run_backward"
 _DEEPEST = 200
@@ -76,7 +77,7 @@ def _compiling(innermost: FrameType) -> bool:
     for _ in range(_DEEPEST):
         if frame is None:
             return False
-        if frame.f_code.co_name == _INDUCTOR:
+        if frame.f_code.co_name in _INDUCTOR:
             return True
         frame = frame.f_back
     return False
@@ -91,7 +92,7 @@ def _what(innermost: FrameType, main: int) -> _Seen | None:
         file = frame.f_code.co_filename
         if file == _IMPORTS:
             importing = importing or not users
-        elif (name := frame.f_code.co_name) == _INDUCTOR or (file.endswith(_COMPILES) and name != "<module>"):
+        elif (name := frame.f_code.co_name) in _INDUCTOR or (file.endswith(_COMPILES) and name != "<module>"):
             return None  # a <module> is being imported
         users = users or bool(shown_file(frame))
         frame = frame.f_back

@@ -23,7 +23,7 @@ from xlaprof.analysis.evidence.guard_failures import sort_out
 from xlaprof.analysis.fold.torch_compile import FunctionTally
 from xlaprof.analysis.model import Charge, CompiledFunctions, CudaGraphStat, Finding, FunctionStat, Place
 from xlaprof.analysis.places import cited, short
-from xlaprof.analysis.principles import DEAR, HABIT, LISTED, LOOKED_NS, MOST, NAMED, WORTH_SAYING
+from xlaprof.analysis.principles import DEAR, HABIT, LISTED, LOOKED_NS, MOST, NAMED, SHOWN, WORTH_SAYING
 from xlaprof.analysis.statements import nodes
 from xlaprof.events import Look
 from xlaprof.text.quantities import duration, percent, plural
@@ -72,6 +72,7 @@ def _stat(facts: Facts, key: _Key, tally: FunctionTally, breaks: int, graphs: tu
         compile_s=tally.dur / 1e9,
         plain=tuple(_plain(facts, tally)),
         phases=tuple((name, ns / 1e9) for name, ns in phases.most_common() if ns),
+        tuned=tuple((name, ns / 1e9) for name, ns in nlargest(SHOWN, tally.tuned.items(), key=lambda item: item[1])),
         cuda_graphs=graphs,
     )
 

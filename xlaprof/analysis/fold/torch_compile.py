@@ -12,13 +12,14 @@ from msgspec.structs import replace
 
 from xlaprof.analysis.names import Ids
 from xlaprof.analysis.sums import Tally, add_bounded, kept
-from xlaprof.events import Compile, DynamoCompile, DynamoLimit, GraphBreak, Recompile
+from xlaprof.events import Autotune, Compile, DynamoCompile, DynamoLimit, GraphBreak, Recompile
 
 _RECORDS = 10_000
 _FRAMES = 1_000  # numbers of frames kept apart per function
 _RAISED = "GB0088"  # the program's own exception leaves the function: this break loses nothing
 _UNSUPPORTED = "Unsupported"  # Dynamo gives the function up, and the program goes on
 _PHASES = 32  # kept apart
+_KERNELS = 512  # kept apart per function
 _OPEN = 1_000  # compilations whose end is still to come
 
 
@@ -58,6 +59,7 @@ class FunctionTally(Tally):
     limited: int = 0  # the step in which that was hit
     callers: set[int] = msgspec.field(default_factory=set)
     phases: dict[str, int] = msgspec.field(default_factory=dict)  # ns of ``dur``, as far as they are known
+    tuned: dict[str, int] = msgspec.field(default_factory=dict)  # ns of autotuning, by kernel or operation
 
 
 class CallTally(Tally):
@@ -123,6 +125,7 @@ class TorchCompile:
         self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest with that id
         self._function: FunctionTally | None = None  # the function compiled last
         self._latest: RecompileRecord | None = None  # the version compiled last, if that was a recompilation
+        self._tuned: dict[str, int] = {}  # ns, for the compilation that goes on
         self._pieces: list[PieceTally] = []  # what it counts for, if it was the first version beside a break
 
     def on_break(self, event: GraphBreak, step: int) -> None:
@@ -196,6 +199,9 @@ class TorchCompile:
         function.dur += event.dur
         for phase, ns in event.phases.items():
             add_bounded(function.phases, phase, ns, _PHASES)
+        for kernel, ns in self._tuned.items():
+            add_bounded(function.tuned, kernel, ns, _KERNELS)
+        self._tuned = {}
         function.backend = event.backend or function.backend
         function.callers.add(event.stack)
         function.cached += event.dur * event.cached
@@ -215,6 +221,16 @@ class TorchCompile:
             call.ops += event.ops
             if event.ops and len(function.graphs) < _FRAMES:
                 function.graphs.add(event.compile.rpartition("/")[0])
+
+    def on_tuned(self, event: Autotune) -> None:
+        """Of a kernel that was tuned when it first ran, this is time of compiling too."""
+        function = self.functions.get((event.code, event.func))
+        if not event.apart:
+            add_bounded(self._tuned, event.kernel, event.dur, _KERNELS)  # the event of its compilation follows
+        elif function is not None:
+            add_bounded(function.tuned, event.kernel, event.dur, _KERNELS)
+            function.dur += event.dur
+            add_bounded(function.phases, "autotuning", event.dur, _PHASES)
 
     def on_lowered(self, event: Compile) -> None:
         """XLA compiled the graph that Dynamo captured last."""

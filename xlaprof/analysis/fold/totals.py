@@ -128,7 +128,7 @@ class Totals(ReadsAndFallbacks):
             ev.JitCompile: self._on_jit_compile,
             ev.Recompile: self._on_dynamo_recompile,
             ev.DynamoLimit: self._on_dynamo_limit,
-            **dict.fromkeys((ev.CudaGraph, ev.NoCudaGraph), self._on_cuda_graph),
+            **dict.fromkeys((ev.CudaGraph, ev.NoCudaGraph, ev.Autotune), self._on_torch),
             ev.FrozenCompile: self._on_frozen,
             **self.jit.handlers,
         }
@@ -421,11 +421,11 @@ class Totals(ReadsAndFallbacks):
     def _on_dynamo_limit(self, event: ev.DynamoLimit) -> None:
         self.torch_compile.on_limit(event, self.step_num + 1)
 
-    def _on_cuda_graph(self, event: ev.CudaGraph | ev.NoCudaGraph) -> None:
-        if isinstance(event, ev.CudaGraph):
+    def _on_torch(self, event: ev.CudaGraph | ev.NoCudaGraph | ev.Autotune) -> None:
+        if not isinstance(event, ev.NoCudaGraph):
             self._paint((event.t, event.t + event.dur, host.COMPILE, event.stack))
         self.cover(event.t, event.t)
-        self.cuda_graphs.on(event)
+        (self.torch_compile.on_tuned if isinstance(event, ev.Autotune) else self.cuda_graphs.on)(event)  # type: ignore[arg-type]
 
     def _on_frozen(self, event: ev.FrozenCompile) -> None:
         self.frozen.on_frozen(event)

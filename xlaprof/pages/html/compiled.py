@@ -6,6 +6,7 @@ from typing import Any
 
 from xlaprof.analysis.model import CompiledFunctions, Report
 from xlaprof.analysis.views.details import Again, Break, Details, Function, Graph
+from xlaprof.pages.words import autotuned
 from xlaprof.text.quantities import duration, percent, plural, times
 
 from .index import Index
@@ -82,7 +83,7 @@ def functions(done: CompiledFunctions, noun: str, report: Report, index: Index) 
             "again": f"{one.again:,} of them compiled again" if one.again else "",
             "breaks": f"broken at {plural(one.breaks, 'line')}" if one.breaks else "",
             "plain": [f"{what} runs as plain Python" for what in one.plain],
-            "needs": [*one.needs, *one.cuda_graphs],
+            "needs": [*one.needs, *autotuned(one), *one.cuda_graphs],
             "compile": duration(one.compile_s),
             "compile_s": one.compile_s,
         }

@@ -21,7 +21,7 @@ from .breaks import user_name
 from .code import form_of
 from .guards import Guard, subject
 from .handed_over import in_the_functions_terms
-from .phases import Phases
+from .phases import Phases, Tuned
 from .record import Broke, Captured, Compiled, Recompiles, compile_id, parse
 
 #: functions remembered, by their number; and versions whose objects are
@@ -45,7 +45,7 @@ class Emitter:
         self._rec = rec
         self.compiles = self.breaks = self.recompiles = 0
         self.seconds = 0.0
-        self.phases = Phases()
+        self.phases = Phases(self._tuned)
         self._functions: dict[str, _Function] = {}  # Dynamo's number of the frame -> what it is
         #: (file, co_name) -> name and line of each definition
         self._defined: dict[tuple[str, str], dict[int, str]] = {}
@@ -159,6 +159,21 @@ class Emitter:
                 sizes=one.sizes,
                 again=one.again,
                 line=rec.stack(tuple(map(_absolute, one.frames))),
+                **self._where(self._functions.get(_frame(one.compile)) or _Function("", "", 0, 0)),
+            )
+        )
+
+    def _tuned(self, one: Tuned) -> None:
+        """A kernel was tuned."""
+        rec = self._rec
+        rec.emit(
+            events.Autotune(
+                perf_counter_ns() - one.ns,
+                one.ns,
+                one.compile,
+                backward=one.backward,
+                kernel=one.kernel,
+                apart=one.apart,
                 **self._where(self._functions.get(_frame(one.compile)) or _Function("", "", 0, 0)),
             )
         )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 UNACCOUNTED = "unaccounted"
 _ROOTS = frozenset({"entire_frame_compile", "entire_backward_compile"})
@@ -28,7 +29,21 @@ _BEGINNINGS = {
     _INDUCTOR: "compile_fx inductor_compile fx_codegen",
 }
 _PHASES = tuple((begin, phase) for phase, begins in _BEGINNINGS.items() for begin in begins.split())
+#: how the name of a part ends, which begins with an operation: "mm_template_autotuning"
+_ENDINGS = {"_template_precompiling": _KERNELS, "_template_autotuning": _TUNING}
+#: parts that tune a kernel when it first runs, after the compilation
+_APART = "CachingAutotuner."
 _DEEPEST, _KEPT = 200, 64
+
+
+class Tuned(NamedTuple):
+    """A kernel, or an operation, was tuned on this thread, up to now."""
+
+    kernel: str
+    ns: int
+    compile: str
+    backward: bool
+    apart: bool  # when it first ran, not within a compilation
 
 
 class _Part:
@@ -43,14 +58,17 @@ class _Local(threading.local):
     def __init__(self) -> None:
         self.open: list[_Part] = []
         self.spent: dict[str, float] = {}  # us by phase, of the compilation that goes on
+        self.apart: tuple[str, float] = "", 0.0  # what is tuned outside of a compilation, and since when
         self.done: dict[tuple[str, bool], dict[str, int]] = {}  # by compile id and whether backward: ns by phase
 
 
 class Phases:
     """Fed with the trace's events of parts, on the thread that compiles."""
 
-    def __init__(self) -> None:
+    def __init__(self, tuned: Callable[[Tuned], None] = lambda tuned: None) -> None:
+        """``tuned`` is called with each kernel that was tuned."""
         self._local = _Local()
+        self._tuned = tuned
 
     def take(self, payload: Any) -> None:
         """An event of the trace, as text or parsed."""
@@ -62,6 +80,8 @@ class Phases:
                 local.open.clear()
                 local.spent.clear()
             elif not local.open or len(local.open) >= _DEEPEST:
+                if name.startswith(_APART) and not local.apart[0]:
+                    local.apart = name, moment
                 return
             local.open.append(_Part(name, _phase(name, local.open), moment))
         elif kind == "E" and any(part.name == name for part in local.open):
@@ -69,6 +89,8 @@ class Phases:
                 if local.open:
                     local.open[-1].within += part.within
             took = max(0.0, moment - part.begun)
+            if part.phase == _TUNING and not any(one.phase == _TUNING for one in local.open):
+                self._tell(event, took, False)
             local.spent[part.phase] = local.spent.get(part.phase, 0.0) + max(0.0, took - part.within)
             if local.open:
                 local.open[-1].within += took
@@ -78,6 +100,20 @@ class Phases:
                     local.done.clear()
                 spent = {phase: int(us * 1000) for phase, us in local.spent.items() if us >= 1}
                 local.done[compile, name == "entire_backward_compile"] = spent
+
+        elif kind == "E" and name == local.apart[0]:
+            begun, local.apart = local.apart[1], ("", 0.0)
+            self._tell(event, max(0.0, moment - begun), True)
+
+    def _tell(self, event: Any, took: float, apart: bool) -> None:
+        args = event.get("args") or {}
+        kernel = str(args.get("kernel_name") or "")
+        if not kernel:
+            operation = next((event["name"].removesuffix(end) for end in _ENDINGS if event["name"].endswith(end)), "")
+            kernel = f"{operation} {args.get('autotune_shape', '')}".strip()
+        if kernel:
+            backward = args.get("is_backward") is True
+            self._tuned(Tuned(kernel[:200], int(took * 1000), str(args.get("compile_id", "")), backward, apart))
 
     def of(self, compile: str, backward: bool) -> dict[str, int]:
         """ns by phase of a compilation that has ended on this thread, once; empty where that is not known."""
@@ -89,5 +125,8 @@ def _phase(name: str, around: list[_Part]) -> str:
         return UNACCOUNTED
     for begin, phase in _PHASES:
         if name.startswith(begin):
+            return phase
+    for end, phase in _ENDINGS.items():
+        if name.endswith(end):
             return phase
     return around[-1].phase
