@@ -123,6 +123,9 @@ CALLS: dict[str, Call] = {
         *torch.linalg.ldl_factor(torch.eye(2, device=d)), _ones(d, 2, 1), out=_ones(d, 2, 1) + 0j
     ),
     "one_hot of no numbers": lambda d: torch.nn.functional.one_hot(torch.empty(0, dtype=torch.int64, device=d)),
+    "empty_strided, backwards": lambda d: torch.empty_strided((5,), (-3,), device=d),
+    "empty_strided of other dimensions": lambda d: torch.empty_strided((5,), (3, 2), device=d),
+    "new_empty_strided beyond all memory": lambda d: _ones(d, 3).new_empty_strided((2**40,), (2**40,)),
     "lu_solve of a vector": lambda d: torch.linalg.lu_solve(_ones(d, 3), _ones(d, 3).int(), _ones(d, 3, 1)),
     "lu_solve of fewer pivots": lambda d: torch.linalg.lu_solve(_ones(d, 3, 3), _ones(d, 2).int(), _ones(d, 3, 1)),
     "lu_unpack of floating pivots": lambda d: torch.lu_unpack(_ones(d, 3, 3), _ones(d, 3)),
@@ -193,6 +196,9 @@ def test_it_is_refused_in_pytorchs_words(call: str) -> None:
         lambda d: torch.nn.functional.conv_transpose1d(_ones(d, 1, 4, 5), _ones(d, 4, 2, 3), _ones(d, 4), groups=2),
         lambda d: torch.gcd(_at(d, 12, 18), _at(d, 8, 27)),
         lambda d: _ones(d, 3, 2).floor_divide_(2 * _ones(d, 1, 2)),
+        lambda d: torch.empty_strided((0, 2), (-3, 1), device=d),
+        lambda d: torch.empty_strided((1, 2), (-3, 1), device=d).fill_(2.0),
+        lambda d: _ones(d, 3).new_empty_strided((2, 3), (1, 2), device="cpu").fill_(2.0),
         lambda d: torch.nn.functional.conv_transpose1d(
             _ones(d, 1, 3, 5), _ones(d, 3, 2, 3), stride=2, output_padding=1
         ),

@@ -165,7 +165,19 @@ def empty(
 
 def empty_strided(size: Any, stride: Any, *args: Any, **kwargs: Any) -> XLATensor:
     """``torch.empty_strided(device="xla")``; storage is contiguous, whatever the strides."""
+    _refuse_strides(size, stride)
     return empty(size, *args, **kwargs)
+
+
+def _refuse_strides(size: Any, stride: Any) -> None:
+    """Raise what the CPU raises of strides that lead out of any storage; the meta kernel takes all."""
+    if len(size) != len(stride):
+        raise RuntimeError(
+            f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})"
+        )
+    spans = [(n - 1) * step for n, step in zip(size, stride, strict=True)]
+    if min(size, default=0) > 0 and (min(spans) < 0 or sum(spans) >= 1 << 60):
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(size)} and strides={list(stride)}")
 
 
 @special("aten.empty.memory_format")
@@ -179,8 +191,11 @@ def empty_like(args: Args, kwargs: Kwargs) -> Any:
     size = args[1] if len(args) > 1 else tensor.shape
     _refuse_format(len(size), kwargs.get("memory_format"))
     device = kwargs.get("device")
+    if len(args) > 2:
+        _refuse_strides(size, args[2])
     if device is not None and torch.device(device).type != "xla":
-        return torch.empty(size, dtype=kwargs.get("dtype") or tensor.dtype, device=device)
+        make = torch.empty_strided if len(args) > 2 else torch.empty
+        return make(size, *args[2:], dtype=kwargs.get("dtype") or tensor.dtype, device=device)
     return empty(size, kwargs.get("dtype") or tensor.dtype, None, device or tensor.device)
 
 
