@@ -46,6 +46,7 @@ NO_ANSWER = re.compile(r"INTERNAL ASSERT|SmallVector unable to grow")
 #: be the end of the process
 UNBOUNDED = {
     "native_batch_norm",
+    "_native_batch_norm_legit",
     "_batch_norm_with_update",
     "_segment_reduce.lengths",
     "_segment_reduce.offsets",
