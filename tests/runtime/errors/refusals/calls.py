@@ -76,7 +76,8 @@ class Calls:
     """What came of many spoilt calls."""
 
     def __init__(self) -> None:
-        self.calls = self.refused = self.accepted = self.otherwise = self.elsewhere = self.taken_elsewhere = 0
+        self.calls = self.refused = self.accepted = self.otherwise = self.elsewhere = 0
+        self.taken: set[str] = set()  # entries that PyTorch composes on xla of operators that refuse nothing
         self.failures: dict[str, str] = {}
         self.slowest = (0.0, 0)
 
@@ -86,7 +87,7 @@ class Calls:
         self.accepted += other.accepted
         self.otherwise += other.otherwise
         self.elsewhere += other.elsewhere
-        self.taken_elsewhere += other.taken_elsewhere
+        self.taken |= other.taken
         self.failures |= other.failures
         self.slowest = max(self.slowest, other.slowest)
 
@@ -95,8 +96,8 @@ class Calls:
         return (
             f"{self.calls:,} calls, {self.refused:,} refused by the CPU for shapes or dtypes; on xla {alike:,} in the "
             f"same words, {self.elsewhere} in those of the operators that PyTorch calls there instead "
-            f"({self.taken_elsewhere} of them taken), {self.otherwise:,} in others, {self.accepted:,} accepted; "
-            f"slowest {self.slowest[0]:.1f} s of CPU (seed {self.slowest[1]})"
+            f"(taken: {', '.join(sorted(self.taken)) or 'none'}), {self.otherwise:,} in others, {self.accepted:,} "
+            f"accepted; slowest {self.slowest[0]:.1f} s of CPU (seed {self.slowest[1]})"
         )
 
 
@@ -113,7 +114,8 @@ def calls(seeds: Iterable[int]) -> Calls:
         done.refused += 1
         if one.elsewhere:
             done.elsewhere += 1
-            done.taken_elsewhere += not one.told
+            if not one.told:
+                done.taken.add(one.entry)
         elif not one.alike:
             done.accepted += not one.told
             done.otherwise += bool(one.told)
