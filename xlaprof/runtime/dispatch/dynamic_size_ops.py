@@ -38,9 +38,6 @@ aten = torch.ops.aten
 
 # -- two steps: read a size, record a result of that size ---------------------------------------------
 
-#: index of a tape -> its epoch, and the sizes read in it: (kind of size, slot of the tensor) -> the size
-_read: dict[int, tuple[int, dict[tuple[str, int], int]]] = {}
-
 
 def _unless_negative(tensor: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
     return torch.where(tensor.min() < 0, -1, size)
@@ -57,30 +54,20 @@ _SIZES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def sizes(op: Op, kind: str, *tensors: XLATensor) -> list[int]:
     """The size that each of ``tensors``, all on one device, decides. One transfer reads those not known yet."""
     tape = tensors[0]._storage.tape
-    keys = [(kind, _slot(tape, t)) for t in tensors]
-    read = _known(tape)
-    read.update((key, 0) for key, t in zip(keys, tensors, strict=True) if not t.numel())
-    missing = {key: t for key, t in zip(keys, tensors, strict=True) if key not in read}
+    found = [known(kind, t) if t.numel() else 0 for t in tensors]
+    missing = {_slot(tape, t): t for t, size in zip(tensors, found, strict=True) if size is None}
     if missing:
         computed = [_SIZES[kind](t) for t in missing.values()]
         values = host.read([size._storage for size in computed], op.aten, keep_pending=True)  # type: ignore[attr-defined]
-        read.update((key, int(value)) for key, value in zip(missing, values, strict=True))
-    return [read[key] for key in keys]
-
-
-def _known(tape: Tape) -> dict[tuple[str, int], int]:
-    """The sizes read since the tape's last barrier. No recorded value ever changes, so its slot stands for it."""
-    epoch, found = _read.get(tape.index, (0, {}))
-    if epoch != tape.epoch:
-        found = {}
-        _read[tape.index] = (tape.epoch, found)
-    return found
+        for tensor, value in zip(missing.values(), values, strict=True):
+            tape.sizes[kind, _slot(tape, tensor)] = int(value)  # no recorded value ever changes: its slot stands for it
+    return [tape.sizes[kind, _slot(tape, t)] if size is None else size for t, size in zip(tensors, found, strict=True)]
 
 
 def known(kind: str, tensor: XLATensor) -> int | None:
     """The size that ``tensor`` decides, if it has been read since the last barrier."""
-    tape = tensor._storage.tape
-    return _known(tape).get((kind, _slot(tape, tensor)))
+    tape: Tape = tensor._storage.tape
+    return tape.sizes.get((kind, _slot(tape, tensor)))
 
 
 def _slot(tape: Tape, tensor: XLATensor) -> int:

@@ -15,6 +15,7 @@ import torch
 
 from xlaprof.runtime.tape import randomness, views
 from xlaprof.runtime.tape.grow import Unlowered, grow
+from xlaprof.runtime.tape.rewind import Rewound, rewind
 from xlaprof.runtime.tape.tape import Tape, const
 from xlaprof.runtime.trace.ops import BAKED, DROPPED, SCALAR, STATIC, TENSOR, TENSORS, Op
 from xlaprof.runtime.trace.storage import NOWHERE, Sig, Storage, View
@@ -72,19 +73,19 @@ def unary(op: Op, otherwise: Handler) -> Handler:
             key = (op, storage.slot if storage.epoch == epoch else tape.enter(storage))
             node = tape.node.edges.get(key)
             if node is None:
-                node = grow(tape, op, key, args, kwargs)
+                node = _new(tape, op, key, args, kwargs)
             tape.node = node
             out = Storage(tape, node.sig, node.slot, epoch, epoch)
             tape.storages.append(out)
-        except Unlowered:
-            pass  # not kept: its traceback holds this frame, and so the user's tensors
+        except (Unlowered, Rewound) as error:  # not kept: its traceback holds this frame, and so the user's tensors
+            rewound = type(error) is Rewound
         else:
             result = make(XLATensor, node.size, None, None, None, node.dtype, _strided, tape.torch_device)
             result._storage = out
             return result
         finally:
             tape.lock.release()
-        return fallback.compute(op, args, kwargs)
+        return record(args, kwargs) if rewound else fallback.compute(op, args, kwargs)
 
     return record
 
@@ -114,19 +115,19 @@ def binary(op: Op, otherwise: Handler) -> Handler:
                 key = (op, slot, tape.scalar(b))
             node = tape.node.edges.get(key)
             if node is None:
-                node = grow(tape, op, key, args, kwargs)
+                node = _new(tape, op, key, args, kwargs)
             tape.node = node
             out = Storage(tape, node.sig, node.slot, epoch, epoch)
             tape.storages.append(out)
-        except Unlowered:
-            pass  # not kept: its traceback holds this frame, and so the user's tensors
+        except (Unlowered, Rewound) as error:  # not kept: its traceback holds this frame, and so the user's tensors
+            rewound = type(error) is Rewound
         else:
             result = make(XLATensor, node.size, None, None, None, node.dtype, _strided, tape.torch_device)
             result._storage = out
             return result
         finally:
             tape.lock.release()
-        return fallback.compute(op, args, kwargs)
+        return record(args, kwargs) if rewound else fallback.compute(op, args, kwargs)
 
     return record
 
@@ -147,13 +148,13 @@ def inplace(op: Op) -> Handler:
             if op.random:
                 tape.seeds.append(randomness.draw(tape.index, randomness.generator_of(args, kwargs)))
             tape.write(storage, node.slot)
-        except Unlowered:
-            pass  # not kept: its traceback holds this frame, and so the user's tensors
+        except (Unlowered, Rewound) as error:  # not kept: its traceback holds this frame, and so the user's tensors
+            rewound = type(error) is Rewound
         else:
             return target
         finally:
             tape.lock.release()
-        return fallback.compute(op, args, kwargs)
+        return record(args, kwargs) if rewound else fallback.compute(op, args, kwargs)
 
     if len(op.kinds) > 1 and op.kinds[1] in (TENSOR, SCALAR) and not op.random:
         return inplace_binary(op, record)
@@ -185,16 +186,16 @@ def inplace_binary(op: Op, otherwise: Handler) -> Handler:
                 key = (op, slot, tape.scalar(b))
             node = tape.node.edges.get(key)
             if node is None:
-                node = grow(tape, op, key, args, kwargs)
+                node = _new(tape, op, key, args, kwargs)
             tape.node = node
             tape.write(storage, node.slot)
-        except Unlowered:
-            pass  # not kept: its traceback holds this frame, and so the user's tensors
+        except (Unlowered, Rewound) as error:  # not kept: its traceback holds this frame, and so the user's tensors
+            rewound = type(error) is Rewound
         else:
             return target
         finally:
             tape.lock.release()
-        return fallback.compute(op, args, kwargs)
+        return record(args, kwargs) if rewound else fallback.compute(op, args, kwargs)
 
     return record
 
@@ -211,15 +212,15 @@ def general(op: Op, output: Callable[[Tape, int, Sig], Storage] = Tape.output) -
             if op.random:
                 tape.seeds.append(randomness.draw(tape.index, randomness.generator_of(args, kwargs)))
             results = [out and dress(out, output(tape, out.slot, out.sig)) for out in node.returns]
-        except Unlowered:
-            pass  # not kept: its traceback holds this frame, and so the user's tensors
+        except (Unlowered, Rewound) as error:  # not kept: its traceback holds this frame, and so the user's tensors
+            rewound = type(error) is Rewound
         else:
             if op.returns_list:
                 return results
             return results[0] if len(results) == 1 else tuple(results)
         finally:
             tape.lock.release()
-        return fallback.compute(op, args, kwargs)
+        return record(args, kwargs) if rewound else fallback.compute(op, args, kwargs)
 
     return record
 
@@ -239,19 +240,21 @@ def view(op: Op) -> Handler:
             else:
                 key = (op, storage.slot if storage.epoch == tape.epoch else tape.enter(storage))
                 found = tape.node.edges.get(key)
-                node = grow(tape, op, key, args, kwargs) if found is None else found
+                node = _new(tape, op, key, args, kwargs) if found is None else found
                 tape.node = node
             out = node.outs[0]
             shown = derive(tape, storage, node)
             new = make_normal if in_inference_mode() and not args[0].is_inference() else make
             result = new(XLATensor, out.size, out.strides, out.offset, None, out.dtype, _strided, tape.torch_device)
             result._storage = shown
-        except Unlowered as error:
-            why = str(error)
+        except (Unlowered, Rewound) as error:
+            why, rewound = str(error), type(error) is Rewound
         else:
             return result
         finally:
             tape.lock.release()
+        if rewound:
+            return record(args, kwargs)
         # A fallback would make a copy, and writes to it would be lost.
         raise NotImplementedError(
             f"{op.aten} cannot be a view of a tensor on {tape.torch_device} ({why}): take it of tensor.cpu()"
@@ -288,9 +291,16 @@ def step(tape: Tape, op: Op, args: Args, kwargs: Kwargs) -> Node:
     key = key_of(tape, op, args, kwargs)
     node = tape.node.edges.get(key)
     if node is None:
-        node = grow(tape, op, key, args, kwargs)
+        node = _new(tape, op, key, args, kwargs)
     tape.node = node
     return node
+
+
+def _new(tape: Tape, op: Op, key: Any, args: Args, kwargs: Kwargs) -> Node:
+    """A new edge. After a read, what nothing alive needs goes first: raises :class:`Rewound` if something did."""
+    if tape.was_read and rewind(tape):
+        raise Rewound
+    return grow(tape, op, key, args, kwargs)
 
 
 def filled(op: Op, args: Args, kwargs: Kwargs) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ import torch
 from xlaprof.runtime import metrics
 from xlaprof.runtime.instruments import debug
 from xlaprof.runtime.tape import mode, tapes
+from xlaprof.runtime.tape.rewind import rewind
 from xlaprof.runtime.trace.errors import raise_explained
 from xlaprof.runtime.trace.ops import Op
 from xlaprof.runtime.trace.storage import NOWHERE, Constant, Copy, View, sig
@@ -76,6 +77,8 @@ def clone(args: Args, kwargs: Kwargs) -> Any:
     source = args[0]._storage
     tape = source.tape
     with tape.lock:
+        if tape.was_read:
+            rewind(tape)
         node = handlers.step(tape, _clone, args, kwargs)
         slot, epoch, out = tape.slot_of(source), tape.epoch, node.outs[0]
         storage = Copy(tape, out.sig, slot, epoch, epoch, of=(epoch, slot), own=node.slot)

@@ -7,6 +7,7 @@ from typing import Any
 from xlaprof.recording.stacks import RawFrame
 from xlaprof.runtime.tape import mode
 from xlaprof.runtime.tape.graph import size
+from xlaprof.runtime.tape.rewind import rewind
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, View
 
@@ -54,13 +55,13 @@ def materialize(tape: Tape, storage: Storage, array: Any) -> None:
 
 
 def settle(tape: Tape) -> None:
-    """After a read, begin a new trace if nothing alive is pending.
+    """After a read, let go of what was recorded and nothing alive needs.
 
     A program that reads and has no barriers (inference, mostly) would otherwise keep all it ever computed.
     """
     with tape.lock:
-        if tape.node is not tape.root and not tape.live():
-            tape.begin()
+        if tape.node is not tape.root:
+            rewind(tape)
 
 
 def shed(tape: Tape) -> None:

@@ -41,13 +41,16 @@ _COMPOSED = {
 }
 
 #: (last node, operations already counted, tensors alive at the end) -> number of such traces
-_ended: dict[tuple[Node, int, int], int] = {}
+_ended: dict[tuple[Node, int, int | Node], int] = {}
 _lock = threading.Lock()
 _names: dict[Any, str] = {}
 
 
-def ended(node: Node, counted: int, held: int) -> None:
-    """Note the end of a trace at ``node``: ``counted`` operations are counted already, ``held`` tensors live on."""
+def ended(node: Node, counted: int, held: int | Node) -> None:
+    """Note the end of a trace at ``node``: ``counted`` operations are counted already, ``held`` tensors live on.
+
+    Where ``held`` is a node of the trace, the trace goes on from there.
+    """
     trace = (node, counted, held)
     with _lock:
         _ended[trace] = _ended.get(trace, 0) + 1
@@ -71,7 +74,8 @@ def add_up() -> None:
     seen: Counter[str] = Counter()
     for (last, counted, held), times in traces:
         _count(last, counted, times, seen)
-        seen["DestroyXlaTensor"] += times * max(_count(last, 0, 1, Counter()) - held, 0)
+        lives = held if isinstance(held, int) else _count(held, 0, 1, Counter())
+        seen["DestroyXlaTensor"] += times * max(_count(last, 0, 1, Counter()) - lives, 0)
     _report(seen)
 
 

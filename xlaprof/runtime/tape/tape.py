@@ -70,7 +70,8 @@ class Tape:
     __slots__ = (
         "_resting", "arrays", "by_array", "counted", "default", "device", "divergence", "eager", "epoch", "float_keys",
         "floats", "given", "index", "input_at", "int_keys", "ints", "known", "let_go", "lock", "node", "nodes",
-        "owners", "partition", "pieces", "root", "seeded", "seeds", "shed_at", "storages", "torch_device", "viewed",
+        "owners", "partition", "pieces", "root", "seeded", "seeds", "shed_at", "sizes", "storages", "torch_device",
+        "viewed", "was_read",
     )  # fmt: skip
 
     def __init__(self, index: int, device: jax.Device) -> None:
@@ -121,7 +122,41 @@ class Tape:
         self.by_array: dict[int, int] = {}  # id of an input's array -> its slot
         self.viewed: list[Storage] = []  # storages that got a view in this epoch
         self.divergence: Divergence | None = None
+        #: (kind, slot) -> sizes that values decide, as read (:mod:`~xlaprof.runtime.dispatch.dynamic_size_ops`)
+        self.sizes: dict[tuple[str, int], int] = {}
+        #: has a value been read that stays pending? What only it needed may be dead by now (:mod:`.rewind`)
+        self.was_read = False
         self.shed_at = SHED
+
+    def turn_back(self, end: Node, live: list[Storage]) -> tuple[int, int]:
+        """Begin a new trace that consists of the operations of this one until ``end``, and has its inputs until there.
+
+        ``live`` is what lives on. Returns the epoch until now, and the first slot that is free again: of these,
+        :mod:`.rewind` tells those that live.
+        """
+        op_counters.ended(self.node, self.counted, end)
+        before, slots = self.epoch, end.next_slot
+        self.counted, self.epoch, self.node = end.depth, next(_epochs), end
+        kept = sum(slot < slots for slot in self.input_at)
+        for owner, slot in zip(self.owners[:kept], self.input_at, strict=False):
+            if owner.epoch == before and owner.slot == slot:
+                owner.epoch = self.epoch
+        del self.arrays[kept:], self.owners[kept:]
+        self.input_at = {slot: i for slot, i in self.input_at.items() if slot < slots}
+        self.by_array = {key: slot for key, slot in self.by_array.items() if slot < slots}
+        self.sizes = {key: size for key, size in self.sizes.items() if key[1] < slots}
+        self.storages = [storage for storage in live if storage.listed == before]
+        floats, ints = end.scalars()
+        floats = max(floats, len(ALWAYS_PACKED))
+        del self.floats[floats:], self.ints[ints:]
+        self.float_keys = {n: key for n, key in self.float_keys.items() if isinstance(key, Const) or key.index < floats}
+        self.int_keys = {n: key for n, key in self.int_keys.items() if isinstance(key, Const) or key.index < ints}
+        del self.seeds[end.next_seed + int(end.op is not None and end.op.random) :]
+        if self.seeded == before:
+            self.seeded = self.epoch
+        if self.divergence is not None and self.divergence.node.depth > end.depth:
+            self.divergence = None
+        return before, slots
 
     def turn(self, eager: bool) -> None:
         """Begin a new trace on the trie of eager mode, whose traces are one operation long, or of lazy mode."""

@@ -121,6 +121,7 @@ class Node:
     plans: dict[tuple[int, ...], Any] = field(default_factory=dict)
     last_used: int = 0
     loops: Unrolled | None = None
+    packed: tuple[int, int] | None = None  # once asked for (:meth:`scalars`)
     next_slot: int = 0
     next_seed: int = 0  # rows of the tape's seeds drawn by the random operations before this one
     # The first output again, flat, for the hot path.
@@ -160,6 +161,16 @@ class Node:
             node = node.parent
         nodes.reverse()
         return nodes
+
+    def scalars(self) -> tuple[int, int]:
+        """How many of the tape's packed floats and ints the operations from the root to this one read."""
+        if self.packed is None:
+            count = {"f": 0, "i": 0}
+            for node in self.path():
+                for scalar in leaves(node.args, node.kwargs)[1]:
+                    count[scalar.kind] = max(count[scalar.kind], scalar.index + 1)
+            self.packed = (count["f"], count["i"])
+        return self.packed
 
 
 class Divergence(NamedTuple):

@@ -12,7 +12,7 @@ from jax.profiler import TraceAnnotation
 
 from xlaprof import events
 from xlaprof.recording import recorder, stacks
-from xlaprof.runtime import metrics
+from xlaprof.runtime import metrics, parity
 from xlaprof.runtime.clock import aside, clock
 from xlaprof.runtime.execution import failures, inflight, reads, value_checks
 from xlaprof.runtime.execution.upload import upload
@@ -315,7 +315,9 @@ def read(storages: list[Storage], op: str, *, keep_pending: bool = False) -> lis
         if value_checks.enabled:
             failures.raise_unchecked(storages, arrays)
         waited = perf_counter_ns() - wait_start
-        if not keep_pending:
+        if keep_pending:
+            tape.was_read = not (parity.strict or tape.eager)
+        else:
             for storage, array in zip(storages, arrays, strict=True):
                 reads.materialize(tape, storage, array)
             reads.settle(tape)
