@@ -3,7 +3,8 @@
     python benchmarks/terminal_ui.py
     python benchmarks/terminal_ui.py --pictures
 
-The log is that of the training in the tests, a million events. The pictures show sample_traces/decoder.log.
+The log is that of the training in the tests, a million events. The pictures show sample_traces/decoder.log, and what
+`xlaprof run --code examples/compiled.py` records.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import argparse
 import asyncio
 import os
 import resource
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,10 +25,12 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 EVENTS = 1_000_000
 _SETTLES_S = 0.5
-#: picture -> width, height, keys
+#: picture -> log ("": recorded for it), width, height, keys
 PICTURES = {
-    "tui-step": (120, 40, ("g", "2", "1", "enter")),
-    "tui-timeline": (120, 40, ("6", *["down"] * 7)),
+    "tui-step": ("decoder", 120, 40, ("g", "2", "1", "enter")),
+    "tui-timeline": ("decoder", 120, 40, ("6", *["down"] * 7)),
+    "tui-memory": ("decoder", 120, 24, ("M",)),
+    "tui-code": ("", 120, 40, ("8", "enter", *["down"] * 17)),
 }
 
 
@@ -33,12 +38,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--pictures", action="store_true", help="draw the pictures of docs/live.md")
     if parser.parse_args().pictures:
-        os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp()  # nobody's settings
-        for name, (width, height, keys) in PICTURES.items():
-            asyncio.run(draw(ROOT / "docs" / "pictures" / f"{name}.svg", width, height, keys))
+        os.environ |= {"XDG_CONFIG_HOME": tempfile.mkdtemp(), "COLORTERM": "truecolor"}  # nobody's settings
+        with tempfile.TemporaryDirectory() as folder:
+            for name, (log, width, height, keys) in PICTURES.items():
+                path = ROOT / "sample_traces" / f"{log}.log" if log else record(Path(folder))
+                asyncio.run(draw(path, ROOT / "docs" / "pictures" / f"{name}.svg", width, height, keys))
         return
     with tempfile.TemporaryDirectory() as folder:
         opening(write(Path(folder) / "run.log"))
+
+
+def record(folder: Path) -> Path:
+    """The recording, with the programs' code, of an example."""
+    example = shutil.copy(ROOT / "examples" / "compiled.py", folder)
+    command = [sys.executable, "-m", "xlaprof", "run", "--code", "--no-report", "-o", str(folder / "run.log"), example]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return folder / "run.log"
 
 
 def write(path: Path) -> Path:
@@ -76,15 +91,14 @@ def opening(path: Path) -> None:
     print(f"report {report_s:.1f} s, history {time.process_time() - began:.1f} s of CPU, {memory:.0f} MiB")
 
 
-async def draw(path: Path, width: int, height: int, keys: tuple[str, ...]) -> None:
-    """A picture of the sample recording after ``keys``."""
+async def draw(log: Path, path: Path, width: int, height: int, keys: tuple[str, ...]) -> None:
+    """A picture of the recording after ``keys``."""
     from xlaprof.commands._looking import Whole, desk
     from xlaprof.sources import files
     from xlaprof.tui.app import LiveApp
     from xlaprof.tui.feed import Feed
 
-    log = os.path.relpath(ROOT / "sample_traces" / "decoder.log")
-    with closing(Feed(log, tail=Whole(files.read(log)))) as feed:
+    with closing(Feed(shown := os.path.relpath(log), tail=Whole(files.read(shown)))) as feed:
         feed.open()
         app = LiveApp(feed.advance, every_s=None, desk=desk(feed))
         async with app.run_test(size=(width, height)) as pilot:
