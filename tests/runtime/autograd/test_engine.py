@@ -51,6 +51,25 @@ def test_a_backward_pass_may_have_run_before_the_runtime_was_there() -> None:
     assert (done.returncode, done.stdout) == (0, "[3.0, 3.0, 3.0] [3.0, 3.0, 3.0]\n"), done.stderr
 
 
+def test_anomaly_detection_may_be_on_from_the_beginning() -> None:
+    done = in_a_fresh_process(
+        """
+        import torch, xlaprof.runtime as xr
+        torch.autograd.set_detect_anomaly(True)
+        w = torch.ones(3, device="xla", requires_grad=True)
+        for _ in range(2):
+            (w * 2).sum().backward()
+            xr.sync()
+        try:
+            ((w - 1).sqrt() * 0).sum().backward()
+        except RuntimeError as error:
+            print(w.grad.tolist(), torch.is_anomaly_enabled(), error)
+        """
+    )
+    said = "[4.0, 4.0, 4.0] True Function 'SqrtBackward0' returned nan values in its 0th output.\n"
+    assert (done.returncode, done.stdout) == (0, said), done.stderr
+
+
 def test_the_first_backward_pass_may_be_one_of_torch_func() -> None:
     done = in_a_fresh_process(
         """

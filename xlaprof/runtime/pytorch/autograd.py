@@ -17,6 +17,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -70,8 +71,9 @@ class _Identity(torch.autograd.Function):
 
 def _empty_pass(index: int) -> None:
     """A backward pass on ``xla:index`` that computes nothing."""
-    # outside any transform of torch.func that is running
-    with temporarily_clear_interpreter_stack(), torch.inference_mode(False), torch.enable_grad():
+    # outside any transform of torch.func that is running, and of anomaly detection, which would look at the values
+    watched = torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else nullcontext()
+    with watched, temporarily_clear_interpreter_stack(), torch.inference_mode(False), torch.enable_grad():
         x = _empty(index).requires_grad_()
         torch.autograd.grad(_Identity.apply(x), x, _empty(index))  # type: ignore[no-untyped-call]
 
