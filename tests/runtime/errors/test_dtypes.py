@@ -204,6 +204,8 @@ def test_it_is_refused_in_pytorchs_words(call: str) -> None:
         ),
         lambda d: torch.nn.functional.layer_norm(_ones(d, 4, 3).bfloat16(), (3,), _ones(d, 3), _ones(d, 3)),
         lambda d: _ones(d, 1, 2, 3, 4).to(torch.float64, memory_format=torch.channels_last),
+        lambda d: torch.searchsorted(_ones(d, 3).bool(), _ones(d, 0, 2).bool()),
+        lambda d: torch.bucketize(_ones(d, 0).bool(), _ones(d, 3).bool()),
     ],
 )
 def test_what_the_cpu_takes_is_taken(call: Callable[[str], torch.Tensor]) -> None:

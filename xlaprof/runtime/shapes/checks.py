@@ -123,8 +123,10 @@ def _segments(*_: Any, lengths: Any = None, offsets: Any = None, **__: Any) -> b
     return False
 
 
-def _unsearched(sequence: torch.Tensor) -> bool:
-    """Raise for a sequence of a dtype in which nothing is searched."""
+def _unsearched(sequence: torch.Tensor, values: Any) -> bool:
+    """Raise for a sequence of a dtype in which nothing is searched, if there is something to search for."""
+    if isinstance(values, torch.Tensor) and not values.numel():
+        return False
     wide = (torch.uint16, torch.uint32, torch.uint64)
     if sequence.dtype is torch.bool or sequence.dtype.is_complex or sequence.dtype in wide:
         raise no_kernel("searchsorted_out_cpu", sequence.dtype)
@@ -191,9 +193,11 @@ _table(
         "masked_fill.Scalar masked_fill.Tensor masked_fill_.Scalar masked_fill_.Tensor": lambda x, mask, *_: (
             mask.dtype is not torch.bool
         ),
-        "bucketize.Tensor bucketize.Scalar": lambda x, boundaries, **_: boundaries.ndim != 1 or _unsearched(boundaries),
+        "bucketize.Tensor bucketize.Scalar": lambda x, boundaries, **_: (
+            boundaries.ndim != 1 or _unsearched(boundaries, x)
+        ),
         "median.dim nanmedian.dim": lambda x, dim, *_: x.ndim > 0 and not x.shape[dim],
-        "searchsorted.Tensor searchsorted.Scalar": lambda sequence, *_, **__: _unsearched(sequence),
+        "searchsorted.Tensor searchsorted.Scalar": lambda sequence, values, *_, **__: _unsearched(sequence, values),
         "index_reduce index_reduce_": _each(_mixed_dtypes, _of_nothing, lambda x, dim, index, *_: index.ndim > 1),
         "native_layer_norm native_group_norm histogram.bins_tensor _histogramdd_from_bin_tensors": _several_dtypes,
         "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional": _batch_norm,
