@@ -1,4 +1,4 @@
-"""Loops that read: what nothing alive needs is taken back from the trace's end, so each turn finds its graph known."""
+"""Loops that read: what nothing alive needs is taken back from the trace's end, so turns find their graphs known."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 import xlaprof.runtime as xr
 from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.tape.rewind import LEFT
 
 from .counting import counted
 
@@ -20,15 +21,17 @@ def _fresh() -> None:
     xr.sync()
 
 
-def test_each_turn_of_a_loop_that_reads_follows_the_path_of_the_first() -> None:
+def test_turns_of_a_loop_that_reads_follow_the_path_of_the_first_ones() -> None:
     x = torch.arange(8.0, device="xla") + 1.0  # pending throughout
-    seen, depths = [], set()
+    seen, depths, ends = [], [], []
     with counted() as cost:
-        for _ in range(50):
+        for _ in range(3 * LEFT):
             seen.append((x * 2.0).sum().item())
-            depths.add(tapes.tape().node.depth)
-    assert seen == [72.0] * 50
-    assert len(depths) == 1, "the trace is as long after the last turn as after the first"
+            depths.append(tapes.tape().node.depth)
+            ends.append(tapes.tape().node)
+    assert seen == [72.0] * 3 * LEFT
+    assert max(depths) <= LEFT + 6, "the trace grows no longer"
+    assert len(set(ends)) <= LEFT // 2 + 2, "the same turns again: nothing is built for them"
     assert cost.compiles <= 1
     assert cost["MarkStep"] == 0
     assert x.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], "and what lives is still there"
@@ -37,32 +40,31 @@ def test_each_turn_of_a_loop_that_reads_follows_the_path_of_the_first() -> None:
 def test_inputs_of_a_turn_are_let_go_of_with_it() -> None:
     x = torch.ones(4, device="xla")
     total = 0.0
-    for i in range(30):
+    for i in range(200):
         batch = torch.full((4,), float(i)).to("xla")
         total += (x + batch).sum().item()
         del batch
-    (x + 1).sum()  # a new operation: only here the trace can be rewound
-    assert total == sum(4.0 + 4.0 * i for i in range(30))
-    assert len(tapes.tape().arrays) <= 2
+    assert total == sum(4.0 + 4.0 * i for i in range(200))
+    assert len(tapes.tape().arrays) <= LEFT // 3 + 2  # of 200
 
 
 def test_numbers_that_vary_do_not_add_up() -> None:
     x = torch.ones(4, device="xla")
-    seen = [(x * (0.25 + i)).sum().item() for i in range(20)]
-    assert seen == [1.0 + 4.0 * i for i in range(20)]
-    assert len(tapes.tape().floats) < 8
+    seen = [(x * (0.25 + i)).sum().item() for i in range(200)]
+    assert seen == [1.0 + 4.0 * i for i in range(200)]
+    assert len(tapes.tape().floats) < LEFT  # of 200
 
 
 def test_what_lives_keeps_its_value() -> None:
     x = torch.arange(4.0, device="xla")
     view, copy, zeros = x[1:], x.clone(), torch.zeros(4, device="xla")
-    for i in range(6):
+    for i in range(6 * LEFT):
         (x.sum() + i).item()
-        if i == 2:
+        if i == 2 * LEFT:
             copy.add_(10.0)
-        if i == 3:
+        if i == 3 * LEFT:
             view.mul_(2.0)  # x: 0, 2, 4, 6
-        if i == 4:
+        if i == 4 * LEFT:
             zeros.copy_(x)
     assert x.tolist() == [0.0, 2.0, 4.0, 6.0]
     assert view.tolist() == [2.0, 4.0, 6.0]
@@ -74,9 +76,9 @@ def test_random_numbers_go_on_where_they_were() -> None:
     def draw() -> list[float]:
         torch.manual_seed(3)
         x = torch.ones(4, device="xla")
-        seen = [(torch.rand(4, device="xla") * x).sum().item() for _ in range(5)]
+        seen = [(torch.rand(4, device="xla") * x).sum().item() for _ in range(LEFT)]
         kept = torch.rand(2, device="xla")
-        seen += [torch.rand(4, device="xla").sum().item() for _ in range(3)]
+        seen += [torch.rand(4, device="xla").sum().item() for _ in range(LEFT)]
         return [*seen, *kept.tolist()]
 
     first = draw()
@@ -91,9 +93,8 @@ def test_another_default_dtype_stays() -> None:
     try:
         x.sum().item()
         torch.set_default_dtype(torch.float64)
-        made = torch.full((2,), 0.5, device="xla")
-        assert made.sum().item() == 1.0
-        del made
+        for _ in range(LEFT):
+            assert torch.full((2,), 0.5, device="xla").sum().item() == 1.0
         assert torch.full((2,), 0.5, device="xla").dtype == torch.float64
         assert (x + torch.full((3,), 0.5, device="xla")).dtype == torch.float64
     finally:
@@ -105,21 +106,21 @@ def test_sizes_that_values_decide_are_read_once_as_long_as_the_tensor_lives() ->
     mask = torch.tensor([True, False, True, True]).to("xla") & True
     x = torch.arange(4.0, device="xla")
     with counted() as cost:
-        for _ in range(5):
+        for _ in range(LEFT):
             x.sum().item()
             assert x[mask].shape == (3,)
-    assert cost.reads <= 5 + 1 + 1
+    assert cost.reads == LEFT + 1
 
 
 def test_gradients_are_those_of_the_values_that_were_read_past() -> None:
     weight = torch.tensor([1.0, 2.0], device="xla", requires_grad=True)
-    for _ in range(4):
+    for _ in range(LEFT):
         loss: Any = ((weight * 3.0) ** 2).sum()
         loss.item()
         (weight.detach() * 5.0).sum().item()
         loss.backward()
     assert weight.grad is not None
-    assert weight.grad.tolist() == [72.0, 144.0]
+    assert weight.grad.tolist() == [LEFT * 18.0, LEFT * 36.0]
 
 
 def test_operations_are_counted_once() -> None:
@@ -127,11 +128,11 @@ def test_operations_are_counted_once() -> None:
     x = torch.ones(8, device="xla")
     xr.sync()
     before = {name: xr.metrics.counter_value(name) or 0 for name in names}
-    for _ in range(7):
+    for _ in range(50):
         x.add(2.0).mul(3.0).sum().item()
     y = x.sub(1.0)
     xr.sync()
     assert {name: (xr.metrics.counter_value(name) or 0) - before[name] for name in names} == {
-        "xla::mul": 7, "xla::sum": 7, "CreateXlaTensor": 7 * 3 + 1, "DestroyXlaTensor": 7 * 3,
+        "xla::mul": 50, "xla::sum": 50, "CreateXlaTensor": 50 * 3 + 1, "DestroyXlaTensor": 50 * 3,
     }  # fmt: skip
     assert y.tolist() == [0.0] * 8

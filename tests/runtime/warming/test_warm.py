@@ -118,6 +118,16 @@ def test_in_the_middle_of_a_training_nothing_is_changed() -> None:
     assert cost.compiles == 0
 
 
+def test_a_view_that_autograd_has_given_up_is_passed_over() -> None:
+    base, weight = torch.zeros(3, device="xla"), torch.ones(3, device="xla", requires_grad=True)
+    rows = base.unbind()
+    base.mul_(weight)
+    with pytest.raises(RuntimeError, match="returns multiple views"):
+        _ = rows[1].is_leaf
+    training = Training(OPTIMIZERS["AdamW"])
+    assert xr.warm(training.step, example(SIZES[0])).compiled == 1
+
+
 def test_gradients_that_accumulate_and_a_buffer_that_is_made_anew_are_put_back() -> None:
     model = nn.Linear(4, 1, bias=False).to("xla")
     model.register_buffer("mean", torch.zeros(4, device="xla"))

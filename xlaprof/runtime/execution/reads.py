@@ -60,7 +60,9 @@ def settle(tape: Tape) -> None:
     A program that reads and has no barriers (inference, mostly) would otherwise keep all it ever computed.
     """
     with tape.lock:
-        if tape.node is not tape.root:
+        if tape.node is not tape.root and not tape.live():
+            tape.begin()
+        else:
             rewind(tape)
 
 

@@ -1,7 +1,7 @@
 """Takes back the end of a trace that nothing alive needs, after a read.
 
 A loop that reads (``x.sum().item()`` while ``x`` is pending) would record each turn behind the turns before it: every
-turn a graph to be found out anew. With its end taken back, each turn follows the path of the first one.
+turn a graph to be found out anew. With the end taken back now and then, its turns follow the path of the first ones.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from .grow import DEFAULT
 if TYPE_CHECKING:
     from .tape import Tape
 
+#: fewer operations are left: what a step of the program has recorded tells how one differs from the next
+LEFT = 64
 #: operations taken back must be one for so many storages, which all have to be visited
 _WORTH = 8
 
@@ -24,23 +26,21 @@ class Rewound(Exception):
 
 
 def rewind(tape: Tape) -> bool:
-    """Begin a new trace at the last operation that a live storage needs; was there one to take back?
+    """Begin a new trace at the last operation that a live storage needs, if many came after it; did they?
 
     Live storages, and the inputs recorded until then, keep their slots. Whatever else has one gets another on its next
     use. The tape is locked.
     """
     tape.was_read = False
+    if tape.node.depth < LEFT:
+        return False
     live = tape.live()
-    if not live:
-        rewound = tape.node is not tape.root
-        tape.begin()
-        return rewound
-    last = max(_last_slot(storage) for storage in live)
+    last = max(map(_last_slot, live), default=-1)
     end = tape.node
     while end.outs and end.slot > last and end.op is not DEFAULT:
         assert end.parent is not None  # only the root has no outputs and no parent
         end = end.parent
-    if (tape.node.depth - end.depth) * _WORTH < len(live) + len(tape.arrays):
+    if tape.node.depth - end.depth < max(LEFT, (len(live) + len(tape.arrays)) // _WORTH):
         return False
     before, slots = tape.turn_back(end, live)
     for storage in live:

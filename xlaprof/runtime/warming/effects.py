@@ -54,7 +54,7 @@ def remember() -> list[Undo]:
     for one in _all_of(_KINDS):
         kind = type(one)
         if kind is XLATensor:
-            if one.is_leaf and one.requires_grad:
+            if _is_leaf(one):
                 undo += [_attribute(one, "grad"), _attribute(one, "_storage")]
         elif issubclass(kind, torch.nn.Module):
             undo += [_contents(one._parameters), _contents(one._buffers), _attribute(one, "training")]
@@ -63,6 +63,14 @@ def remember() -> list[Undo]:
         elif issubclass(kind, LRScheduler | GradScaler):
             undo += _nested(one.__dict__)
     return undo
+
+
+def _is_leaf(tensor: XLATensor) -> bool:
+    """Does it collect a gradient?"""
+    try:
+        return tensor.is_leaf and tensor.requires_grad
+    except RuntimeError:  # one of several views whose base was written to: autograd answers nothing about it any more
+        return False
 
 
 def _attribute(of: Any, name: str) -> Undo:
