@@ -207,7 +207,7 @@ def test_what_the_cpu_computes_and_its_copy_are_one_finding() -> None:
     ("name", "line", "count", "says"),
     [
         ("mutation", 15, 1, "All of step runs without a CUDA graph, though it was compiled for them: an argument"),
-        ("copy", 16, 1, "1 operation of step runs without a CUDA graph, though it was compiled for them, and cuts"),
+        ("copy", 16, 1, "1 operation of step runs without a CUDA graph, though it was compiled for them, and no"),
         ("sizes", 16, 12, "<lambda> was recorded as a CUDA graph for 12 sizes of its inputs (f32[10,64], f32[11,64]"),
         ("moved", 19, 6, "The CUDA graph of Model.forward was recorded again 6 times, 12 ms in all, as those before"),
     ],

@@ -75,7 +75,7 @@ def _left_out(facts: Facts, one: Without) -> Finding:
         f"All of {_name(facts, one.key)}" if one.whole else f"{plural(one.ops, 'operation')} of {_name(facts, one.key)}"
     )
     runs = "runs" if one.whole or one.ops == 1 else "run"
-    rest = "" if one.whole else ", and cuts it into several CUDA graphs"
+    rest = "" if one.whole else f", and no CUDA graph goes across {'it' if one.ops == 1 else 'them'}"
     return facts.finding(
         "cuda_graph",
         place,
