@@ -51,6 +51,16 @@ def clipped(**options: Any) -> Step:
     return step
 
 
+def learned(watched: bool) -> Step:
+    def step(n: int, x: Any) -> Any:
+        weight = torch.nn.Parameter(x)
+        with torch.autograd.set_detect_anomaly(watched):
+            (weight * x).square().sum().backward()
+        return weight.grad
+
+    return step
+
+
 def every_tenth(read: Step) -> Step:
     return lambda n, x: read(n, x) if n % 10 == 9 else None
 
@@ -395,6 +405,13 @@ READS = [
         loop(clipped(error_if_nonfinite=True)),
         "Leave out error_if_nonfinite",
         loop(clipped()),
+    ),
+    Case(
+        "anomaly detection",
+        "transfer",
+        loop(learned(watched=True)),
+        "Leave torch.autograd.detect_anomaly() out",
+        loop(learned(watched=False)),
     ),
     Case(
         "a distribution",

@@ -98,6 +98,13 @@ _FUNCTIONS = {
         option="validate_args",
     ),
     r"^(?!.*(LR|[Ss]ched|Plateau)).*\b(optimizer_)?step$": _OPTIMIZER,
+    r"^detect_anomaly$": _Way(
+        "Leave torch.autograd.detect_anomaly() out: it reads whether each gradient is NaN, to find where the first one "
+        "comes from, and is for that alone",
+        "to look for NaN",
+        name="torch.autograd.detect_anomaly()",
+        option="detect_anomaly",
+    ),
     r"linalg|cholesky|lobpcg": _Way(
         "Call the variant that leaves the check to you (torch.linalg.inv_ex, cholesky_ex, solve_ex)",
         "to check for errors",

@@ -10,6 +10,9 @@ import os
 import sys
 from types import FrameType
 
+import torch
+
+from xlaprof.recording import stacks
 from xlaprof.recording.stacks import OWN, RawFrame, acts, is_library
 from xlaprof.runtime.trace import source
 
@@ -21,6 +24,8 @@ _WRAPPERS = frozenset(
 )
 #: methods of tensors that programs do not call by name, defined by PyTorch or by this runtime
 _METHODS = frozenset({"__repr__", "__str__", "__format__", "__contains__", "__array__", "__iter__", "__deepcopy__"})
+#: what has autograd's own thread, which calls nothing of Python's, read each gradient
+_ANOMALY = "detect_anomaly"
 _DEPTH = 60  # frames looked at
 _LIMIT = 10_000  # places remembered
 
@@ -38,7 +43,7 @@ def caller(frames: tuple[RawFrame, ...], op: str) -> str:
         if len(_known) >= _LIMIT:
             _known.clear()
         name = _known[key] = _outermost(sys._getframe(1)) if frames else ""
-    return name
+    return name or (_ANOMALY if torch.is_anomaly_enabled() and not stacks.user_frames(1) else "")
 
 
 def _outermost(innermost: FrameType) -> str:

@@ -76,6 +76,11 @@ def at(frames: tuple[RawFrame, ...], module: str) -> Iterator[None]:
         _thread.place = before
 
 
+def acting() -> tuple[RawFrame, ...]:
+    """The user's frames that are at work: this thread's, or on autograd's own those that wait in ``backward()``."""
+    return stacks.user_frames() or _backward_frames()
+
+
 def _backward_frames() -> tuple[RawFrame, ...]:
     """Frames of the thread that waits in ``backward()``: the main thread if it does, else another."""
     here = threading.get_ident()

@@ -20,6 +20,7 @@ from xlaprof.runtime.instruments import read_attribution
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.tape import mode, tapes
 from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace import source
 from xlaprof.runtime.trace.errors import Foreign, final
 from xlaprof.runtime.trace.ops import Op
 from xlaprof.runtime.trace.storage import NOWHERE, Constant, Storage, sig
@@ -297,7 +298,7 @@ def read(storages: list[Storage], op: str, *, keep_pending: bool = False) -> lis
     """
     start = perf_counter_ns()
     rec = recorder.active
-    frames = stacks.user_frames() if rec is not None else ()
+    frames = source.acting() if rec is not None else ()
     late = False
     with aside():
         tape = storages[0].tape
