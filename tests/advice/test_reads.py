@@ -25,6 +25,7 @@ from tests.advice.kept_values import (
     halved,
     halved_by_a_mask,
     kept_for_later,
+    learned,
     loop,
     shown_at_level,
     tallied,
@@ -47,16 +48,6 @@ def clipped(**options: Any) -> Step:
         weight.grad = x * 2
         norm = torch.nn.utils.clip_grad_norm_([weight], 1.0, **options)
         return norm.item() if n % 10 == 0 else norm
-
-    return step
-
-
-def learned(watched: bool) -> Step:
-    def step(n: int, x: Any) -> Any:
-        weight = torch.nn.Parameter(x)
-        with torch.autograd.set_detect_anomaly(watched):
-            (weight * x).square().sum().backward()
-        return weight.grad
 
     return step
 

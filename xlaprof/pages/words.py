@@ -101,7 +101,8 @@ def worth(finding: Finding, report: Report) -> Iterator[tuple[str, str]]:
             yield "", f"With all else fixed first: {duration(last)}; findings may hide one another."
     yield "Confidence: ", f"{finding.confidence} ({MEANING.get(finding.confidence, '')})."
     if finding.change is not None:
-        yield "Changed: ", f"{finding.change.what}, from {finding.change.old} to {finding.change.new}."
+        was, came = finding.change.old, finding.change.new
+        yield "Changed: ", f"{finding.change.what}{f', from {was} to {came}' if was or came else ''}."
 
 
 def _amount(total: float, per_step: float, steps: int) -> str:

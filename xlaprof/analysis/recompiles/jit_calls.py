@@ -475,4 +475,6 @@ def _evidence(record: JitRecord) -> str:
     when = f"step {record.step}" if record.step > 0 else f"program {record.event.versions + 1}"
     others = [f"{one.name} {one.old} -> {one.new}".strip() for one in record.event.changes[1:4]]
     too = f"; differs too: {', '.join(others)}" if others else ""
-    return f"{when}: {duration(record.event.dur / 1e9)}, {record.event.changes[0].name} {_went(record)}{too}"
+    return (
+        f"{when}: {duration(record.event.dur / 1e9)}, {f'{record.event.changes[0].name} {_went(record)}'.strip()}{too}"
+    )
