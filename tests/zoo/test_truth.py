@@ -52,13 +52,13 @@ def test_truths_name_lines_of_their_program(told: Story) -> None:
 
 #: kinds that programs of JAX alone have, or that are tested with them
 OF_JAX = {"unrolled_loop", "op_by_op", "device_wait", "donation", "host_callback"}
+#: a graph that takes minutes, what a program asks for, what needs a GPU
+TESTED_ELSEWHERE = {"compile_cost", "frozen", "cuda_graph"}
 
 
 def test_the_zoo_shows_every_kind_and_has_clean_programs_too() -> None:
     seen = Counter(one.kind for told in OWN for one in told.truths)
-    assert set(names()) - {"compile_cost", "frozen", *OF_JAX} <= set(
-        seen
-    )  # a graph for minutes; what a program asks for
+    assert set(names()) - TESTED_ELSEWHERE - OF_JAX <= set(seen)
     assert len(OWN) >= 40
     assert sum(not told.truths for told in OWN) >= 8
     fixed = {told.name for told in STORIES}
