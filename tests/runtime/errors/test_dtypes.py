@@ -210,3 +210,12 @@ def test_it_is_refused_in_pytorchs_words(call: str) -> None:
 )
 def test_what_the_cpu_takes_is_taken(call: Callable[[str], torch.Tensor]) -> None:
     torch.testing.assert_close(call("xla").cpu(), call("cpu"))
+
+
+def test_a_call_that_needs_no_kernel_shows_none() -> None:
+    """Of no numbers the CPU takes each dtype, and a dimension that is not there is refused first."""
+    assert torch.empty(0, dtype=torch.int16, device="xla").softmax(0).shape == (0,)
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        torch.ones(3, dtype=torch.int16, device="xla").softmax(7)
+    with pytest.raises(NotImplementedError, match="not implemented for 'Short'"):
+        torch.ones(3, dtype=torch.int16, device="xla").softmax(0)

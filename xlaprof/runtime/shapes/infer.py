@@ -67,7 +67,9 @@ def _refuse_dtypes(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
     dtypes = tuple(arg.dtype for arg in args if isinstance(arg, torch.Tensor))
     if not dtypes or not isinstance(args[0], torch.Tensor) or args[0].dtype.is_floating_point:
         return
-    if (op.name, dtypes) not in _has_kernel and rehearse(op, args, kwargs, about="support|be cast", limit=_SMALL):
+    if (op.name, dtypes) in _has_kernel or not rehearse(op, args, kwargs, about="support|be cast", limit=_SMALL):
+        return
+    if all(arg.numel() for arg in args if isinstance(arg, torch.Tensor)):  # else no kernel need have been called
         _has_kernel.add((op.name, dtypes))
 
 

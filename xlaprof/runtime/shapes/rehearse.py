@@ -27,7 +27,7 @@ LIMIT = 1 << 28
 
 
 def rehearse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], *, about: str = "", limit: int = LIMIT) -> bool:
-    """Raise what ``op`` raises on the CPU. ``True`` if it accepts the call, ``False`` if the call was not tried.
+    """Raise what ``op`` raises on the CPU. ``True`` if it accepts the call, ``False`` if that is not known.
 
     With ``about``, a pattern, only errors whose message has it, or that a dtype has no kernel, are raised. A call with
     stand-ins of more than ``limit`` bytes is not tried.
@@ -48,12 +48,14 @@ def rehearse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], *, about: st
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # due to the stand-ins' values
             return True
         except RuntimeError as error:
-            if "ZeroDivisionError" in str(error) or not re.search(about, str(error)):  # likewise
+            if "ZeroDivisionError" in str(error):  # likewise
                 return True
+            if not re.search(about, str(error)):
+                return False
             raise rehearsed(error, op) from None
         except Exception as error:
             if not re.search(about, str(error)):
-                return True
+                return False
             raise rehearsed(error, op) from None
     return True
 

@@ -16,6 +16,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -185,10 +186,8 @@ def _composed_otherwise(call: partial[Any], one: Refusal) -> bool:
     if one.told and one.told.split()[0] != one.expected.split()[0]:
         return False
     here, there = _Called(), _Called()
-    with here:
-        expected = _refused(call, "cpu")
-    with there:
-        _refused(call, "xla")
+    expected = _refused(call, "cpu", here)
+    _refused(call, "xla", there)
     upto = len(here.operators) if here.refusing else None  # else what composes them refuses
     return one._replace(expected=expected).alike or there.operators[:upto] != here.operators
 
@@ -227,7 +226,7 @@ def _spoilt(draw: random.Random, leaf: Any) -> tuple[Any, str]:
     return change(leaf.detach()).clone(), how
 
 
-def _refused(call: partial[Any], device: str) -> str:
+def _refused(call: partial[Any], device: str, watched: AbstractContextManager[Any] | None = None) -> str:
     """Type and first line of the error there; empty where the call is accepted. What it writes to are copies."""
 
     def there(leaf: Any) -> Any:
@@ -236,7 +235,7 @@ def _refused(call: partial[Any], device: str) -> str:
         return device if isinstance(leaf, (str, torch.device)) and str(leaf) == "cpu" else leaf
 
     args, kwargs = tree_map(there, (call.args, call.keywords))
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), watched or nullcontext():
         warnings.simplefilter("ignore")
         try:
             call.func(*args, **kwargs)
