@@ -88,7 +88,7 @@ def test_a_static_number_of_a_pytree_is_told_by_its_field_and_both_values(tell: 
     assert differences(run, "apply") == [[("field", "layer['scale']", "1.0", "2.0")]]
     [finding] = [one for one in run.report.findings if "state.rate" in one.cause]
     assert "state.rate, which is no array and so a part of the program, changed from 1.0 to 0.5" in finding.cause
-    assert "Make state.rate an array (jnp.asarray)" in finding.advice
+    assert "Make state.rate an array of one dtype (jnp.asarray(value, jnp.float32)" in finding.advice
     assert finding.count == 4
 
 
@@ -111,7 +111,7 @@ def test_an_object_made_anew_is_one_finding_for_all_functions_and_no_program_is_
     assert differences(run, "train") == [[("anew", "state.apply", "Model", "Model")]] * 2
     finding = run.finding
     assert finding.count == 4
-    assert "state.apply is another object in each call, of the same text (Model)" in finding.cause
+    assert "state.apply is another object than before, of the same text (Model)" in finding.cause
     assert "train, check were compiled again" in finding.cause
     assert "Make it once, outside of the loop" in finding.advice
     assert not any("clear" in text or " at 0x" in text for text in (finding.cause, finding.advice, *finding.evidence))
@@ -216,3 +216,16 @@ def test_an_object_is_not_kept_alive_and_a_new_one_at_its_address_is_another() -
     model = Model(1)
     assert static.parts("x", model) == static.parts("x", model)
     assert static.parts("x", model.init) == static.parts("x", model.init)
+
+
+def test_two_sorts_of_batches_are_meant_and_not_a_size_that_varies(tell: Tell) -> None:
+    """Long rows and short ones, as many words in each: both dimensions differ, once."""
+    score = jax.jit(lambda words: jnp.tanh(words).sum())
+
+    def program(shapes: list[tuple[int, int]]) -> None:
+        for turn in range(12):
+            score(np.ones(shapes[turn % len(shapes)], np.float32))
+
+    assert tell(lambda: program([(64, 48), (128, 24)])).report.findings == ()
+    [finding] = tell(lambda: program([(64, 48), (64, 47)])).report.findings
+    assert "The shape of words" in finding.cause

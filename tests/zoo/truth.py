@@ -95,13 +95,15 @@ class Score(NamedTuple):
 
 
 def stories(folder: Path) -> Iterator[Story]:
-    """The programs of ``folder`` and of the folders in it that have a truth, each followed by its fixed version."""
+    """The programs of ``folder`` and of the folders in it that have a truth, each followed by its fixed version.
+
+    A truth may name the folder in which its program was frozen, from its own.
+    """
     for truth in sorted(folder.rglob("*.expected.json")):
         name = truth.name.removesuffix(".expected.json")
         expected = json.loads(truth.read_text())
-        yield Story(
-            truth.with_name(f"{name}.py"), _truths(expected["findings"]), _truths(expected.get("acceptable", ())),
-        )  # fmt: skip
+        program = truth.parent / expected.get("folder", "") / f"{name}.py"
+        yield Story(program, _truths(expected["findings"]), _truths(expected.get("acceptable", ())))
         fixed = truth.with_name(f"{name}_fixed.py")
         if fixed.exists():
             yield Story(fixed, (), _truths(expected.get("acceptable_fixed", ())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2s
@@ -13,7 +14,7 @@ from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.tallies import Site
 from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction, StepStats
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import DEAR, FELT, MOST, NOTICED, SHOWN, WORTH_SAYING
+from xlaprof.analysis.principles import DEAR, FELT, MANY, MOST, NOTICED, SHOWN, WORTH_SAYING
 from xlaprof.analysis.sums import grouped, median
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.whatif.replay import NOTHING, Cut, WhatIf, together
@@ -194,8 +195,8 @@ class Facts:
         return "high" if share >= DEAR else "medium" if share >= NOTICED else "low"
 
     def _is_felt(self, finding: Finding) -> bool:
-        """Whether it costs enough for a change to be worth it."""
-        step = self.steps[0].median_s if self.steps else 0.0
+        """Whether it costs enough for a change to be worth it: of the run, or of the steps, where there are many."""
+        step = self.steps[0].median_s if self.step_count >= MANY else math.inf
         of_the_run = max(finding.cost_s, finding.gain_s) >= WORTH_SAYING * self.wall_s
         return of_the_run or finding.cost_per_step_s > FELT * step
 

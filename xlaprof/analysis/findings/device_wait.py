@@ -25,7 +25,9 @@ def find(facts: Facts) -> Iterator[Finding]:
     steps = facts.full_steps or facts.outer_steps
     waits = {stack: one.rhythm.steps for stack, one in facts.run.jit.waits.items()}
     steady = (stack for stack, often in waits.items() if often >= MANY and in_all(often, steps))
-    known = (stack for stack in steady if facts.place(stack).line)  # else there is nothing to change
+    places = {stack: facts.place(stack) for stack in steady}
+    # else there is nothing to change: equinox.filter_jit waits by itself
+    known = (stack for stack, place in places.items() if place.line and not place.library)
     for stacks in grouped(known, lambda stack: facts.place(stack).at).values():
         cut = replay.reads(stacks)
         gain = facts.what_if.gain_s(cut)

@@ -13,7 +13,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.jit import Counted
 from xlaprof.analysis.model import Finding
-from xlaprof.analysis.principles import MANY, NOTICED
+from xlaprof.analysis.principles import DEAR, MANY, NOTICED, WORTH_SAYING
 from xlaprof.analysis.sums import grouped, merged
 from xlaprof.events import HostCallbacks
 from xlaprof.text.quantities import duration, times
@@ -24,8 +24,14 @@ def find(facts: Facts) -> Iterator[Finding]:
     called = facts.run.jit.callbacks
     for stacks in grouped(called, lambda stack: facts.place(stack).at).values():
         whole = merged(Counted, (called[stack] for stack in stacks))
-        if whole.count >= MANY and whole.ns >= NOTICED * facts.wall_s * 1e9:
+        if whole.count >= MANY and _is_felt(facts, whole.ns / 1e9):
             yield _finding(facts, stacks, whole)
+
+
+def _is_felt(facts: Facts, cost_s: float) -> bool:
+    """Whether it is noticed in the run, or takes much of what is left of it beside compiling."""
+    working_s = facts.wall_s - sum(one.dur for one in facts.run.jit.functions.values()) / 1e9
+    return cost_s >= NOTICED * facts.wall_s or cost_s >= max(WORTH_SAYING * facts.wall_s, DEAR * working_s)
 
 
 def _finding(facts: Facts, stacks: list[int], whole: Counted) -> Finding:

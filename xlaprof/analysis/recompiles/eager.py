@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import pairwise
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS, NOTICED
 from xlaprof.analysis.recompiles.jit_calls import compiled_outside, dropped
 
+_OF_KEYS = re.compile(r"^(_?threefry|_?random|unstack$|stage$)")  # operations on keys, and their unpacking
 _MANY = 200  # operations of a function: fewer are set-up
 
 
@@ -43,7 +45,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
         body = _body(facts, stack, jitted)
         if body is not None and facts.place(stack).at not in again:
             groups.setdefault(body, []).append(stack)
-    many = {body: one for body, one in groups.items() if sum(outside[stack].count for stack in one) >= _MANY}
+    many = {body: one for body, one in groups.items() if _computes(facts, one) >= _MANY}
     lines = {body: frozenset(place.at for stack in one for place in way(facts, stack)) for body, one in many.items()}
     # where a line calls a jitted function too, nobody knows which of the two took the time
     calls = {facts.place(stack).at for stack in _callers(facts)} | again
@@ -58,6 +60,12 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     spent = {body: max(0, ns - sum(again_ns[stack] for stack in many[body])) for body, ns in looks.items()}
     found = {body: Eager(many[body], ns, lines[body]) for body, ns in spent.items()}
     return {body: eager for body, eager in found.items() if _is_long(facts, eager)}
+
+
+def _computes(facts: Facts, stacks: list[int]) -> int:
+    """Operations of lines that do more than to split a key, as each step of a program does."""
+    told = [facts.run.jit.outside[stack] for stack in stacks]
+    return sum(one.count for one in told if not all(_OF_KEYS.search(facts.text(name)) for name in one.functions))
 
 
 def _is_long(facts: Facts, eager: Eager) -> bool:

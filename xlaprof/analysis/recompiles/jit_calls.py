@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from operator import ne
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -168,11 +169,18 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
         return bool(chosen) and last < MANY <= facts.step_count - last
     if changes[0].kind != "shape" or not group[0].event.code or _last_batch(changes):
         return False
+    if len(group) == 1 and _differ(changes[0]) > 1:
+        return True  # two sorts of batches, as long rows and short ones: no sizes that vary meet so
     since = (record.step - earlier for earlier, record in zip((0, *(one.step for one in group)), group, strict=False))
     if len(group) < HABIT and all(steps >= MANY for steps in since):
         return True  # phases of the program, as of images that become larger
     sizes = {size for change in changes for size in _sizes_of(change)}
     return len(sizes) > 2 and are_chosen(map(str, sizes))
+
+
+def _differ(change: ArgumentChange) -> int:
+    """In how many dimensions two shapes differ."""
+    return sum(map(ne, dims(change.old) or (), dims(change.new) or ()))
 
 
 def _sizes_of(change: ArgumentChange) -> list[int]:
