@@ -200,6 +200,7 @@ def test_a_loss_read_in_every_step_is_a_finding_in_the_words_of_jax(tmp_path: Pa
         for _ in range(30):
             w, loss = train_step(w, x)
             losses.append(float(loss))  # here
+            sum(range(200_000))  # the next batch, which the device waits for
 
     found = report(record(tmp_path / "run.log", program))
     finding: Finding
