@@ -233,3 +233,18 @@ def test_python_that_is_called_once_in_a_program_is_no_finding_and_nothing_is_le
     jax.block_until_ready(step(jnp.ones(4)))  # compiled while it was recorded
     jax.effects_barrier()
     assert seen == [4.0, 4.0]
+
+
+def test_elements_of_what_each_turn_makes_anew_are_no_one_array(tmp_path: Path) -> None:
+    move = jax.jit(lambda x: jnp.sin(x) + x)
+
+    def program() -> None:
+        x, until = jnp.ones(4), time.perf_counter() + 2.5
+        while time.perf_counter() < until:
+            x = move(x)
+            float(x[0])  # here
+
+    found, _ = report(tmp_path / "run.log", program)
+    told = [one for one in found.findings if one.place.code.endswith("# here")]
+    assert told
+    assert not any("Bring the whole tensor" in one.advice for one in told)
