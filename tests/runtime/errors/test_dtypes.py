@@ -132,6 +132,11 @@ CALLS: dict[str, Call] = {
     "embedding of a table in three dimensions, its rows bounded": lambda d: torch.nn.functional.embedding(
         _at(d, 0, 1), _ones(d, 1, 3, 3), max_norm=1.0
     ),
+    "embedding of integers, its rows bounded": lambda d: torch.nn.functional.embedding(
+        _at(d, 0, 1), _ones(d, 3, 3).long(), max_norm=1.0
+    ),
+    "index_reduce_ by a number": lambda d: _ones(d, 1).index_reduce_(0, _at(d, 0), torch.tensor(2.0, device=d), "amax"),
+    "index_reduce of other rows": lambda d: _ones(d, 2, 3).index_reduce(0, _at(d, 0), _ones(d, 1, 2), "prod"),
     "floor_divide_ of one row by three": lambda d: _ones(d, 1, 2).floor_divide_(_ones(d, 3, 2)),
     "ormqr of fewer factors": lambda d: torch.ormqr(_ones(d, 4, 4), _ones(d, 0), _ones(d, 4, 4)),
     "cross of two dtypes": lambda d: torch.linalg.cross(_ones(d, 3).double(), _at(d, 1, 2, 3)),

@@ -151,7 +151,7 @@ def _weighted_bags(x: Any, indices: Any, offsets: Any, *rest: Any, **named: Any)
     return weights is not None and weights.dtype is not x.dtype
 
 
-def _added_rows(x: Any, dim: int, index: Any, source: Any, **_: Any) -> bool:
+def _added_rows(x: Any, dim: int, index: Any, source: Any, *_: Any, **__: Any) -> bool:
     """Is what is added of other sizes than the tensor, but for the dimension of the rows?"""
     return source.ndim != x.ndim or any(
         n != m for at, (n, m) in enumerate(zip(x.shape, source.shape, strict=True)) if at != dim % max(x.ndim, 1)
@@ -189,7 +189,7 @@ _table(
         "multilabel_margin_loss_forward": lambda x, target, *_: target.dtype is not torch.int64,
         "_embedding_bag _embedding_bag_forward_only": _weighted_bags,
         "lu_unpack": _few_pivots,
-        "embedding_renorm_": lambda weight, *_: weight.ndim != 2,
+        "embedding_renorm_": lambda weight, *_: weight.ndim != 2 or is_integral(weight),
         "masked_fill.Scalar masked_fill.Tensor masked_fill_.Scalar masked_fill_.Tensor": lambda x, mask, *_: (
             mask.dtype is not torch.bool
         ),
@@ -198,7 +198,9 @@ _table(
         ),
         "median.dim nanmedian.dim": lambda x, dim, *_: x.ndim > 0 and not x.shape[dim],
         "searchsorted.Tensor searchsorted.Scalar": lambda sequence, values, *_, **__: _unsearched(sequence, values),
-        "index_reduce index_reduce_": _each(_mixed_dtypes, _of_nothing, lambda x, dim, index, *_: index.ndim > 1),
+        "index_reduce index_reduce_": _each(
+            _mixed_dtypes, _of_nothing, _added_rows, lambda x, dim, index, *_, **__: index.ndim > 1
+        ),
         "native_layer_norm native_group_norm histogram.bins_tensor _histogramdd_from_bin_tensors": _several_dtypes,
         "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional": _batch_norm,
         "huber_loss mse_loss aminmax": _of_complex,
