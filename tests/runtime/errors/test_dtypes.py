@@ -136,6 +136,9 @@ CALLS: dict[str, Call] = {
         _at(d, 0, 1), _ones(d, 3, 3).long(), max_norm=1.0
     ),
     "index_reduce_ by a number": lambda d: _ones(d, 1).index_reduce_(0, _at(d, 0), torch.tensor(2.0, device=d), "amax"),
+    "index_reduce_ by no index": lambda d: _ones(d, 1).index_reduce_(
+        0, torch.empty(0, dtype=torch.int64, device=d), _ones(d, 1), "mean"
+    ),
     "index_reduce of other rows": lambda d: _ones(d, 2, 3).index_reduce(0, _at(d, 0), _ones(d, 1, 2), "prod"),
     "floor_divide_ of one row by three": lambda d: _ones(d, 1, 2).floor_divide_(_ones(d, 3, 2)),
     "ormqr of fewer factors": lambda d: torch.ormqr(_ones(d, 4, 4), _ones(d, 0), _ones(d, 4, 4)),

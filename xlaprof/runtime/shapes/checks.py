@@ -152,10 +152,14 @@ def _weighted_bags(x: Any, indices: Any, offsets: Any, *rest: Any, **named: Any)
 
 
 def _added_rows(x: Any, dim: int, index: Any, source: Any, *_: Any, **__: Any) -> bool:
-    """Is what is added of other sizes than the tensor, but for the dimension of the rows?"""
-    return source.ndim != x.ndim or any(
-        n != m for at, (n, m) in enumerate(zip(x.shape, source.shape, strict=True)) if at != dim % max(x.ndim, 1)
-    )
+    """Are there more or fewer rows than indices, or rows of other sizes than the tensor's?"""
+    if source.ndim != x.ndim:
+        return True
+    if not x.ndim:
+        return bool(index.numel() != 1)
+    wanted = list(x.shape)
+    wanted[dim] = index.numel()
+    return list(source.shape) != wanted
 
 
 def _of_nothing(x: Any, *others: Any, **_: Any) -> bool:
