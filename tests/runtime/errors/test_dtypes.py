@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import xlaprof.runtime  # noqa: F401
 
@@ -28,6 +29,16 @@ CALLS: dict[str, Call] = {
     "cumsum_ of bool": lambda d: _matrix(d, torch.bool).cumsum_(0),
     "lerp_ of int": lambda d: _matrix(d, torch.int32).lerp_(_matrix(d, torch.int32), 0.5),
     "the median of no numbers": lambda d: torch.empty(3, 0, device=d).median(-1, keepdim=True),
+    "classes of int32": lambda d: F.multi_margin_loss(_ones(d, 2, 3), torch.zeros(2, dtype=torch.int32).to(d)),
+    "margins of two dtypes": lambda d: F.multi_margin_loss(
+        _ones(d, 2, 3).double(), torch.zeros(2, dtype=torch.int64).to(d), weight=_ones(d, 3)
+    ),
+    "a histogram with weights of integers": lambda d: torch.histogram(_ones(d, 3), 4, weight=_ones(d, 3).long()),
+    "a histogram with fewer weights": lambda d: torch.histogram(_ones(d, 3), 4, weight=_ones(d, 2)),
+    "groups with a bias of two dimensions": lambda d: torch.native_group_norm(
+        _ones(d, 1, 3), _ones(d, 3), _ones(d, 3, 1), 1, 3, 1, 1, 1e-5
+    ),
+    "a vector of nothing": lambda d: torch.addmv(_ones(d, 0), _ones(d, 5, 10), _ones(d, 10)),
     "searchsorted among bools": lambda d: torch.searchsorted(_at(d, 0, 1).bool(), _at(d, 0, 1).bool()),
     "bucketize between complex numbers": lambda d: torch.bucketize(_ones(d, 2), _ones(d, 2).to(torch.complex64)),
     "topk of bool": lambda d: _matrix(d, torch.bool).topk(1),

@@ -162,6 +162,11 @@ def _added_rows(x: Any, dim: int, index: Any, source: Any, *_: Any, **__: Any) -
     return list(source.shape) != wanted
 
 
+def _several_columns(x: Any, weight: Any, bias: Any, *_: Any) -> bool:
+    """A weight or a bias that is no vector."""
+    return any(one is not None and one.ndim != 1 for one in (weight, bias))
+
+
 def _of_nothing(x: Any, *others: Any, **_: Any) -> bool:
     """Positions in a tensor that has none, or in a single number."""
     return 0 in x.shape or not x.ndim
@@ -189,7 +194,9 @@ _table(
         "gcd gcd_": _of_floats("gcd_cpu"),
         "lcm lcm_": _of_floats("lcm_cpu"),
         "_ctc_loss.Tensor": lambda log_probs, targets, *_: targets.ndim > 2,
-        "ormqr": lambda *_, **__: True,  # its meta kernel checks next to nothing
+        # their meta kernels check next to nothing
+        "ormqr multi_margin_loss histogram.bin_ct histogram.bins_tensor _histogramdd_bin_edges "
+        "_histogramdd_from_bin_cts _histogramdd_from_bin_tensors": lambda *_, **__: True,
         "multilabel_margin_loss_forward": lambda x, target, *_: target.dtype is not torch.int64,
         "_embedding_bag _embedding_bag_forward_only": _weighted_bags,
         "lu_unpack": _few_pivots,
@@ -205,7 +212,8 @@ _table(
         "index_reduce index_reduce_": _each(
             _mixed_dtypes, _of_nothing, _added_rows, lambda x, dim, index, *_, **__: index.ndim > 1
         ),
-        "native_layer_norm native_group_norm histogram.bins_tensor _histogramdd_from_bin_tensors": _several_dtypes,
+        "native_layer_norm": _several_dtypes,
+        "native_group_norm": _each(_several_dtypes, _several_columns),
         "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional": _batch_norm,
         "huber_loss mse_loss aminmax": _of_complex,
         "smooth_l1_loss": lambda x, target, reduction=1, beta=1.0: beta < 0 or _of_complex(x, target),
@@ -220,11 +228,11 @@ _table(
             not torch.can_cast(torch.result_type(x, other), x.dtype) for other in others
         ),
         "logit_ frac_": lambda x, *_, **__: is_integral(x),
-        "_histogramdd_bin_edges _histogramdd_from_bin_cts": lambda x, bins, **_: (
-            x.ndim < 2 or len(bins) != x.shape[-1] or min(bins) <= 0
-        ),
         "addmv": lambda x, matrix, vector, **_: (
-            (matrix.ndim, vector.ndim) != (2, 1) or x.ndim > 1 or _mixed_dtypes(x, matrix, vector)
+            (matrix.ndim, vector.ndim) != (2, 1)
+            or x.ndim > 1
+            or x.numel() not in (1, len(matrix))
+            or _mixed_dtypes(x, matrix, vector)
         ),
         "index_select index_fill.int_Scalar index_fill.int_Tensor index_fill_.int_Scalar index_fill_.int_Tensor": (
             lambda x, dim, index, *_: index.dtype is not torch.int64 or index.ndim > 1 or _of_nothing(x)
