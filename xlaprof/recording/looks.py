@@ -16,7 +16,7 @@ from typing import NamedTuple
 from xlaprof.events import Event, Look
 
 from .activity import CHECKPOINT, activity
-from .stacks import RawFrame, frames_of_thread, looking, shown_file, user_frames_of
+from .stacks import WAITS_FOR_BACKWARD, RawFrame, frames_of_thread, looking, shown_file, user_frames_of
 
 EVERY_NS = 90_000_000  # between two looks
 _LONGEST_NS = 1_000_000_000  # of one event: a killed program loses no more
@@ -26,8 +26,6 @@ _IMPORTS = "<frozen importlib._bootstrap>"
 _COMPILES = "torch/_dynamo/convert_frame.py"
 #: compile the backward graph at the first backward(), where no frame is Dynamo's, and tune a kernel when it first runs
 _INDUCTOR = frozenset({"compile_fx_inner", "benchmark_all_configs", "coordinate_descent_tuning"})
-#: the innermost frame of a backward pass: on a GPU another thread goes through it, and compiles there
-_BACKWARD = "_engine_run_backward"
 _DEEPEST = 200
 
 
@@ -54,7 +52,8 @@ class Looks:
             threads = sys._current_frames()
             frame = threads.pop(self._main, None)
             seen = _what(frame, self._main) if frame is not None else None
-            if seen is not None and frame is not None and frame.f_code.co_name == _BACKWARD:
+            # on a GPU another thread goes through the backward pass, and compiles there
+            if seen is not None and frame is not None and frame.f_code.co_name == WAITS_FOR_BACKWARD:
                 seen = None if any(map(_compiling, threads.values())) else seen
             del frame, threads
         if seen != self._seen:

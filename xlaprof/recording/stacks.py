@@ -132,6 +132,9 @@ def frames_of_thread(ident: int, limit: int = 8) -> tuple[RawFrame, ...]:
     return found
 
 
+#: name of the innermost function of a thread that waits for a backward pass, which threads of PyTorch's go through
+WAITS_FOR_BACKWARD = "_engine_run_backward"
+
 #: in place of a line, where none of the program's runs any more: its exit handlers, or who launched it
 AT_EXIT = (RawFrame("at exit", 0, ""),)
 

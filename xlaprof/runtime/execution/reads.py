@@ -60,10 +60,13 @@ def settle(tape: Tape) -> None:
     A program that reads and has no barriers (inference, mostly) would otherwise keep all it ever computed.
     """
     with tape.lock:
-        if tape.node is not tape.root and not tape.live():
-            tape.begin()
+        if tape.node is tape.root:
+            return
+        live = tape.live()
+        if live:
+            rewind(tape, live)
         else:
-            rewind(tape)
+            tape.begin()
 
 
 def shed(tape: Tape) -> None:

@@ -25,16 +25,17 @@ class Rewound(Exception):
     """The trace has been rewound: slots are others now, and what was to be recorded begins again."""
 
 
-def rewind(tape: Tape) -> bool:
+def rewind(tape: Tape, live: list[Storage] | None = None) -> bool:
     """Begin a new trace at the last operation that a live storage needs, if many came after it; did they?
 
     Live storages, and the inputs recorded until then, keep their slots. Whatever else has one gets another on its next
-    use. The tape is locked.
+    use. ``live``: the tape's, where the caller has looked already. The tape is locked.
     """
     tape.was_read = False
     if tape.node.depth < LEFT:
         return False
-    live = tape.live()
+    if live is None:
+        live = tape.live()
     last = max(map(_last_slot, live), default=-1)
     end = tape.node
     while end.outs and end.slot > last and end.op is not DEFAULT:

@@ -143,7 +143,7 @@ class Emitter:
                 line=rec.stack(tuple(map(_absolute, left.frames))),
                 ops=left.ops,
                 all=left.all,
-                **self._where(self._functions.get(_frame(compile)) or _Function("", "", 0, 0)),
+                **self._where(self._function(_frame(compile))),
             )
         )
 
@@ -159,7 +159,7 @@ class Emitter:
                 sizes=one.sizes,
                 again=one.again,
                 line=rec.stack(tuple(map(_absolute, one.frames))),
-                **self._where(self._functions.get(_frame(one.compile)) or _Function("", "", 0, 0)),
+                **self._where(self._function(_frame(one.compile))),
             )
         )
 
@@ -174,7 +174,7 @@ class Emitter:
                 backward=one.backward,
                 kernel=one.kernel,
                 apart=one.apart,
-                **self._where(self._functions.get(_frame(one.compile)) or _Function("", "", 0, 0)),
+                **self._where(self._function(_frame(one.compile))),
             )
         )
 
@@ -212,7 +212,7 @@ class Emitter:
             guards = [in_the_functions_terms(guard, now) for guard in guards]
             fresh = self._is_new_object(now.code, now.locals)
         else:
-            function = self._functions.get(frame) or _Function("", "", 0, 0)
+            function = self._function(frame)
             against, guards = (found.reasons[0].against, [found.reasons[0].guard]) if found.reasons else ("", [])
         failed = [self._guard(frame, function, guard) for guard in guards]
         if failed:
@@ -296,6 +296,10 @@ class Emitter:
         self.recompiles += missed is None
         again = missed or events.Recompile(t=event.t, compile=event.compile, **where)  # type: ignore[arg-type]
         return replace(again, guards=[events.Guard(*_FORGOTTEN, stack=self._reset_at), *again.guards])
+
+    def _function(self, frame: str) -> _Function:
+        """What is known of the function with Dynamo's number ``frame``; nothing, where it was forgotten."""
+        return self._functions.get(frame) or _Function("", "", 0, 0)
 
     def _where(self, function: _Function) -> dict[str, int]:
         """The fields that compilations have in common."""

@@ -133,7 +133,7 @@ def _backward() -> tuple[RawFrame, ...]:
     """The user's lines at which the main thread is in a backward pass; empty where it is in none."""
     with stacks.looking:
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
-        inside = frame is not None and frame.f_code.co_name == "_engine_run_backward"
+        inside = frame is not None and frame.f_code.co_name == stacks.WAITS_FOR_BACKWARD
         found = stacks.user_frames_of(frame) if frame is not None and inside else ()
         del frame
     return found
