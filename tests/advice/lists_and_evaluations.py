@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -58,5 +59,59 @@ def chooses(listed: bool) -> Program:
             kept = (batch * 1.5).tanh().sum()
             xr.sync()
             del kept
+
+    return program
+
+
+def resets(*, apart: bool) -> Program:
+    """A log's sum begins anew in each tenth step, ``apart`` from the step's graph."""
+
+    def program() -> None:
+        model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(6))).to(DEVICE)
+        total = torch.zeros(4, device=DEVICE)
+        xr.sync()
+        for step in range(40):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+            loss = model(torch.ones(4, 8).to(DEVICE)).square().mean(1)
+            loss.sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            total += loss.detach()
+            if apart:
+                xr.sync()
+            if step % 10 == 9:
+                total = torch.zeros(4, device=DEVICE)
+                if apart:
+                    xr.sync()
+            xr.sync()
+
+    return program
+
+
+def probes(*, removed: bool) -> Program:
+    """The mean activity of a layer, which each epoch's hook keeps for its table."""
+
+    def program() -> None:
+        model = nn.Sequential(nn.Linear(8, 8), nn.SiLU(), nn.Linear(8, 1)).to(DEVICE)
+        tables: list[Any] = []
+
+        def watch(table: list[Any]) -> Callable[..., None]:
+            def seen(module: object, inputs: object, output: Any) -> None:
+                table[0] = table[0] * 0.9 + output.detach().abs().mean() * 0.1
+
+            return seen
+
+        for _ in range(4):
+            tables.append([torch.zeros((), device=DEVICE)])
+            handle = model[1].register_forward_hook(watch(tables[-1]))
+            xr.sync()
+            for _ in range(12):
+                loss = model(torch.ones(4, 8).to(DEVICE)).square().mean()
+                loss.backward()
+                model.zero_grad()
+                xr.sync()
+                del loss
+            if removed:
+                handle.remove()
 
     return program

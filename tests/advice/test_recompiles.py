@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.advice.lists_and_evaluations import chooses, evaluates
+from tests.advice.lists_and_evaluations import chooses, evaluates, probes, resets
 from tests.advice.numbers_and_sums import (
     blank,
     blank_at,
@@ -81,6 +81,21 @@ CASES = [
         evaluates(True),
         also=("every turn of the loop at line ",),
         counts=(),
+    ),
+    Case(
+        "probes",
+        "recompile",
+        probes(removed=False),
+        "Register it once, before the loop; or undo it",
+        probes(removed=True),
+    ),
+    Case(
+        "resets",
+        "recompile",
+        resets(apart=False),
+        " before the if, in every step, and once more after what it does",
+        resets(apart=True),
+        counts=(),  # the small graph of the sum's beginning, instead of a step's
     ),
     Case("chooses", "recompile", chooses(True), "Keep the rows in one tensor on the device", chooses(False)),
     Case(

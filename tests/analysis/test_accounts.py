@@ -266,6 +266,23 @@ def test_what_replaced_the_first_graph_is_named(change: Change, said: str) -> No
     assert f"1 graph compiled again {said}" in account(report, "compile").text
 
 
+@pytest.mark.parametrize(("seen", "stage", "phase"), [(False, False, True), (True, True, True), (True, False, False)])
+def test_another_phase_has_lines_of_its_own_or_is_a_stage_that_is_meant(seen: bool, stage: bool, phase: bool) -> None:
+    story = Story()
+    barrier, late = story.line(40, "xr.sync()", loops=(34,)), story.line(36, "loss = loss + penalty()", loops=(34,))
+    decides = story.line(35, "if epoch > 1:", loops=(34,)) if stage else 0
+    change = Change("operation", "aten::mm", "aten::add", stack=late, made=late, condition=decides, code_seen=seen)
+    for n in range(48):
+        with story.step():
+            graph = "late" if n >= 24 else "early"
+            story.barrier(barrier, 10, graph, compile=400, change=change if n == 24 else None)
+            story.spend(12)
+    report = story.report()
+    compiling = next(one for one in report.accounts if one.what == "compile")
+    assert ("for another phase" in compiling.reason) is (phase and not compiling.findings)
+    assert bool(compiling.findings) is not stage, "a line that is reached again, and no condition decides on, is told"
+
+
 def test_what_comes_after_the_training_is_no_warm_up() -> None:
     """Three samples are drawn at the end, the last one at a temperature of exactly 1."""
     story = Story()

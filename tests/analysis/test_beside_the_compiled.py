@@ -202,16 +202,19 @@ def _against(change: Change, program: int) -> Change:
     return Change(**{**{name: getattr(change, name) for name in change.__struct_fields__}, "against": program})
 
 
-def test_a_number_that_changed_before_a_read_makes_all_the_graphs_of_the_step() -> None:
-    """Focal loss: the exponent changes; the guard reads the loss, and the barrier's graph has the exponent, too."""
+@pytest.mark.parametrize("last", [30, 31])
+def test_a_number_that_changed_before_a_read_makes_all_the_graphs_of_the_step(last: int) -> None:
+    """Focal loss: the exponent changes; the guard reads the loss, and the barrier's graph has the exponent, too. A read
+    may come between, of which the number is no part."""
     story = Story()
     barrier = story.line(40, "torch_xla.sync()", loops=(10,))
     read, power = story.line(30, "if not torch.isfinite(loss):", loops=(10,)), story.line(20, "x ** gamma", func="loss")
+    between = story.line(last, "if not torch.isfinite(loss):", loops=(10,))
     for n in range(24):
         gamma, old = n // 8, n // 8 - 1
         number = Change("argument", f"{old}.5", f"{gamma}.5", "exponent of aten::pow", power, against=2 * old + 1)
         used = [f"aten::pow (exponent {one}.5)" for one in (old, gamma)]
-        path = Change("operation", *used, "what is used", read, power, against=2 * old + 2)
+        path = Change("operation", *used, "what is used", between, power, against=2 * old + 2)
         with story.step():
             story.trace(1)
             story.compile(f"read {gamma}", 80, read, number if gamma else None, "read", again=0)

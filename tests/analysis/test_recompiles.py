@@ -310,6 +310,23 @@ def test_a_condition_in_a_loop_is_told_as_what_decides_and_what_follows_from_it_
     assert "mask its result" in finding.advice
 
 
+def test_gradients_that_are_added_up_do_not_follow_from_a_path_that_is_taken_later() -> None:
+    """Every second graph adds to the gradients, by design; from the eighth on an ``if`` takes another path."""
+    story = Story()
+    barrier, backward = story.line(39, "xr.sync()"), story.line(36, "loss.backward()")
+    path, test = story.line(38, "total = torch.zeros(())"), story.line(37, "if step % 8 == 7:")
+    added = Change("operation", "aten::mm", "aten::add_", "the next operation", backward, role="grad", against=1)
+    other = Change(
+        "operation", "barrier", "aten::zeros", "the next operation", path, made=path, condition=test, against=2
+    )
+    for n in range(24):
+        with story.step():
+            change = other if n % 8 == 7 else added if n % 2 else None
+            story.barrier(barrier, 8, change.role or "other" if change else "first", compile=400, change=change)
+    of_path = [one for one in story.findings("recompile") if one.place.line == 38]
+    assert [one.count for one in of_path] == [1]
+
+
 def test_a_copy_after_which_two_tensors_are_the_same_costs_one_graph_and_is_no_mistake() -> None:
     story = Story()
     line = story.line(22, "q = target(n)")

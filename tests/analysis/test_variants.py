@@ -103,3 +103,19 @@ def test_what_comes_back_is_what_a_later_graph_has_too() -> None:
     records = [record(1), record(2, part(0, True, 1)), record(3, state), record(4, part(0, True, 3))]
     assert comes_back(records, {3: 10**12}) == {(2, records[1].t), (4, records[3].t)}
     assert comes_back(records, {4: 10**12}) == set()
+
+
+def test_of_paths_that_change_together_the_one_whose_condition_is_known_is_the_cause() -> None:
+    """A log resets its sum before the barrier: what had been added to it goes, and a new one comes under the if."""
+    gone = Change("operation", "aten::add_", "aten::mul_", "the next operation", 114)
+    came = Change("operation", "barrier", "aten::zeros", "the end of the graph", 120, condition=118)
+    pieces = [
+        Part(one, ("operation", one.condition or one.stack, ""), (one.old, 0), (one.new, 0)) for one in (gone, came)
+    ]
+    assert [[change.stack for change in found] for found in causes([record(1), record(2, *pieces)]).values()] == [
+        [],
+        [120],
+    ]
+    state = Part(Change("operation", "", "", role="state"), ("operation", 0, "state"), ("made", 0), ("kept", 0))
+    found = causes([record(1), record(2, state, pieces[1])])
+    assert [change.role for change in found[2, 2]] == ["state"], "an optimizer's is no path of the program's"

@@ -27,7 +27,7 @@ from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import HABIT, MANY, MOST, NAMED, WORTH_SAYING
 from xlaprof.analysis.recompiles.eager import bodies
-from xlaprof.analysis.recompiles.extra import EARLY, entry, is_of_another_value
+from xlaprof.analysis.recompiles.extra import EARLY, entry, is_of_another_value, meant
 from xlaprof.analysis.recompiles.jit_calls import JAX, dropped
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
@@ -339,7 +339,10 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
     if early:
         warm_up = " in the warm-up" * (record.step <= EARLY)  # else of what comes late and seldom
         return f"compiled again{warm_up}, {_differs(facts, record, record.change)},"
-    return "compiled again for another phase," if facts.run.program_runs.get(record.program, 0) > 1 else ""
+    # a stage that is meant, or lines that no graph had before: what repeats a line has a cause
+    another = record.change.what == "operation" and not record.change.code_seen
+    stage = another or (record.program, record.t) in facts.once(meant)
+    return "compiled again for another phase," if stage and facts.run.program_runs.get(record.program, 0) > 1 else ""
 
 
 def _differs(facts: Facts, record: CompileRecord, change: Change) -> str:

@@ -16,7 +16,9 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import Unbarred, unbarred
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, Moment
+from xlaprof.analysis.names import head
 from xlaprof.analysis.places import named
+from xlaprof.analysis.recompiles.extra import groups
 from xlaprof.analysis.whatif import replay
 from xlaprof.text.quantities import duration, plural, times
 
@@ -24,8 +26,14 @@ from xlaprof.text.quantities import duration, plural, times
 def find(facts: Facts) -> Iterator[Finding]:
     """At most one finding."""
     found = facts.once(unbarred)
-    if found is not None:
+    if found is not None and not _is_told(facts, found):
         yield _finding(facts, found)
+
+
+def _is_told(facts: Facts, found: Unbarred) -> bool:
+    """Whether its turns are told as what is pending in the graph of the step that follows: the fix is the same."""
+    pending = (group.first for group in facts.once(groups) if group.first.role == "pending")
+    return any(head(found.loop) in facts.names.heads(one.stack) for one in pending)
 
 
 def _finding(facts: Facts, found: Unbarred) -> Finding:

@@ -9,7 +9,17 @@ from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.places import named, short
 from xlaprof.analysis.principles import HABIT
-from xlaprof.analysis.recompiles.group import Group, grows, is_carried, is_chosen, sizes, special_number, window_of
+from xlaprof.analysis.recompiles.group import (
+    Group,
+    comes_again,
+    grows,
+    is_aside,
+    is_carried,
+    is_chosen,
+    sizes,
+    special_number,
+    window_of,
+)
 from xlaprof.analysis.recompiles.varying import last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor
 from xlaprof.analysis.shapes import axes, dims, dtype
@@ -87,6 +97,17 @@ _TEXTS = {
         "step before which nothing was computed so",
         "Call {words.barrier} after it: what it records is a small graph of its own then, and the steps have one "
         "graph{each_time}.",
+    ),
+    "operation aside": _Text(
+        "what is done where {condition} holds belongs to the graph of the step{often}, and nothing else in it differs",
+        "Call {words.barrier} before the if, in every step, and once more after what it does: the steps have one graph "
+        "then, and this is a small one of its own.",
+    ),
+    "operation again": _Text(
+        "this line is reached once more each time, {each} more ({operations}): what calls it was registered or wrapped "
+        "again, and what had been there before still runs",
+        "Register it once, before the loop; or undo it, as with handle.remove() of what register_forward_hook returns, "
+        "before it is registered again.",
     ),
     "operation pending": _Text(
         "what a loop records by this line is still pending when the next step is recorded, for no barrier ended it: "
@@ -167,7 +188,7 @@ _TEXTS = {
     ),
 }
 #: words of the sentences that may come first; others are names of the program's
-_FIRST = frozenset({"the", "an", "a", "another", "which", "gradients", "in", "sizes", "how", "what"})
+_FIRST = frozenset({"the", "this", "an", "a", "another", "which", "gradients", "in", "sizes", "how", "what"})
 
 
 def explanation(facts: Facts, group: Group, rhythm: str) -> str:
@@ -203,6 +224,10 @@ def _text(facts: Facts, group: Group) -> _Text:
         variant = "loop grows"
     elif is_carried(facts, group):
         variant = "carried"
+    elif comes_again(group):
+        variant = "again"
+    elif is_aside(facts, group):
+        variant = "aside"
     elif f"{sort} {variant}" not in _TEXTS and change.against and (not change.added or not change.removed):
         variant = "more" if change.added else "less" if change.removed else ""
     return _TEXTS.get(f"{sort} {variant}") or _TEXTS.get(sort, _OTHER)
@@ -246,6 +271,7 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
     argument, subject = change.name or expression(group.place.code, change), change.subject or "an argument"
     special = dict.fromkeys(text for one in changes for text in (one.old, one.new) if special_number(text))
     turns = facts.names.loop(group.extras[0].record.stack)
+    again = comes_again(group)
     over = re.fullmatch(r"for .+ in ([\w.]+):", group.place.code)  # what a loop runs over, but a call
     return {
         "old": change.old,
@@ -275,6 +301,8 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
         "turn": f"every turn of the loop at line {group.place.loop}"
         if group.place.loop
         else group.place.func.rpartition(".")[2] or "that loop",
+        "each": plural(again[-1].change.added if again else change.added, "operation"),
+        "operations": " to ".join(f"{one.record.ops:,}" for one in again) + " operations",
         "count": plural(change.added or change.removed, "operation"),
         "switched": "on" if change.added > change.removed else "off",
         "cast": change.new if change.added > change.removed else change.old,

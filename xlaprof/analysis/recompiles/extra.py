@@ -23,13 +23,14 @@ import msgspec
 from xlaprof.analysis.diagnosis import SAME, USED
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.looping import beside, growing, unbarred, visits_per_pass
+from xlaprof.analysis.evidence.looping import Unbarred, beside, growing, unbarred, visits_per_pass
 from xlaprof.analysis.evidence.reads import in_loop, is_own_graph, takes_element
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
+from xlaprof.analysis.names import head
 from xlaprof.analysis.principles import DEAR, FELT, HABIT, KEPT, LONG_S, MOST
 from xlaprof.analysis.recompiles.design import CONDITIONS, by_design
-from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, is_chosen, of_batch, sizes
+from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, comes_again, is_chosen, of_batch, sizes
 from xlaprof.analysis.recompiles.variants import causes, comes_back
 from xlaprof.analysis.recompiles.varying import made_by
 from xlaprof.analysis.shapes import dims
@@ -44,6 +45,16 @@ _SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"}
 
 def groups(facts: Facts) -> list[Group]:
     """The extra compiles by line and cause, in the order in which they first came."""
+    return facts.once(_groups)[0]
+
+
+def meant(facts: Facts) -> frozenset[tuple[int, int]]:
+    """Programs and moments of the compiles that are meant."""
+    return frozenset((extra.record.program, extra.record.t) for one in facts.once(_groups)[1] for extra in one.extras)
+
+
+def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
+    """Those to tell of, and those that are meant."""
     found: dict[_Key, list[Extra]] = {}
     early: list[tuple[_Key, Extra]] = []
     why = causes(facts.run.compiles)
@@ -60,7 +71,7 @@ def groups(facts: Facts) -> list[Group]:
             pending[record.program], changes = left, [left]
         turns = record.stack in grown or (loop is not None and loop.follows(facts, record))
         # another number of turns
-        changes = [one for one in changes if not turns or one.what != "operation" or one.role == "pending"]
+        changes = [one for one in changes if not turns or one.what != "operation" or _is_beside(facts, loop, one)]
         by_line: dict[_Key, tuple[Change, Place]] = {}
         for change in changes:
             place = _place(facts, record, change)
@@ -92,11 +103,11 @@ def groups(facts: Facts) -> list[Group]:
     all_groups = [g for g in all_groups if g.cost_s >= dear.get(g.first.role, 0.0) * facts.wall_s]
     all_groups = [g for g in map(_needed, all_groups) if any(extra.share for extra in g.extras)]
     leading = _join(all_groups, _consequences, later=True)
-    meant = [g for g in leading if by_design(facts, g)]
+    designed = [g for g in leading if by_design(facts, g)]
     # one graph for a copy between tensors, which are the same until one of them is written
     once = [g for g in leading if g.sort == "aliasing" and len(g.extras) == 1 and g.first.role != "entry"]
-    told = [g for g in leading if g not in once and not _is_meant(g, meant)]
-    return _join(told, partial(_of_one_batch, facts))
+    told = [g for g in leading if g not in once and not _is_meant(g, designed)]
+    return _join(told, partial(_of_one_batch, facts)), designed
 
 
 _Part = Callable[[Group, Group], Iterable[Extra] | None]  # the compiles of the second as parts of the first; None: none
@@ -135,10 +146,11 @@ def _of_one_batch(facts: Facts, one: Group, other: Group) -> Iterable[Extra] | N
     return other.extras if alike or (maker.line and made_by(facts, one.first) == maker) else None
 
 
-def _is_meant(group: Group, meant: Iterable[Group]) -> bool:
+def _is_meant(group: Group, designed: Iterable[Group]) -> bool:
     """Whether it is one of those, or another loop over batches of their sizes, as an evaluation's."""
     return any(
-        one is group or (of_batch(one.first) and of_batch(group.first) and sizes(group) <= sizes(one)) for one in meant
+        one is group or (of_batch(one.first) and of_batch(group.first) and sizes(group) <= sizes(one))
+        for one in designed
     )
 
 
@@ -164,8 +176,11 @@ def _leads(one: Group, other: Group) -> bool:
 
 
 def _of_barriers(one: Group, other: Group) -> bool:
-    barriers = {extra.record.stack for extra in one.extras}
-    return all(extra.record.stack in barriers for extra in other.extras)
+    """Whether another path changed before, or in, all graphs of ``other``, at their barriers."""
+    since: dict[int, int] = {}
+    for extra in one.extras:
+        since.setdefault(extra.record.stack, extra.record.t)
+    return all(since.get(extra.record.stack, extra.record.t + 1) <= extra.record.t for extra in other.extras)
 
 
 def _varies_in(one: Group, other: Group) -> bool:
@@ -177,9 +192,12 @@ def _varies_in(one: Group, other: Group) -> bool:
 
 
 def _needed(group: Group) -> Group:
-    """Without graphs that an optimizer's state made necessary anyway, but where they tell of another value."""
+    """Without graphs that an optimizer's state made necessary anyway, but where they tell of another value; of a line
+    that is reached once more each time without those that another path of it made necessary."""
     if group.sort in VALUED:
         return group
+    if again := comes_again(group):
+        return group._replace(extras=tuple(again))
     return group._replace(extras=tuple(extra for extra in group.extras if extra.share) or group.extras)
 
 
@@ -279,14 +297,14 @@ def is_of_another_value(facts: Facts, record: CompileRecord, change: Change) -> 
 
 
 def _before_the_read(facts: Facts, change: Change) -> Change:
-    """What is used after a read, where the read's own graph had changed in that before: it decided nothing."""
+    """What is used after a read, where a read's own graph had changed in that before: none decided it."""
     if change.subject != USED:
         return change
     line = facts.place(change.expected).at
     for one in facts.run.compiles:
         before = one.change
         numbers = before is not None and before.what in ("argument", "scalar") and not takes_element(one)
-        if before is None or one.stack != change.stack or not numbers:
+        if before is None or one.trigger != "read" or not numbers:
             continue
         argument, _, operation = before.subject.partition(" of ")
         went = tuple(f"{operation} ({argument} {value})" for value in (before.old, before.new))
@@ -376,6 +394,13 @@ def _left_over(facts: Facts, record: CompileRecord, pending: dict[int, Change]) 
         return None
     is_beside = beside(facts.names, change.made, record.stack).line
     return msgspec.structs.replace(change, role="pending", stack=change.made) if is_beside else None
+
+
+def _is_beside(facts: Facts, loop: Unbarred | None, change: Change) -> bool:
+    """Whether operations came that are pending, or that the loop without a barrier has no part in."""
+    if loop is None or not loop.loop.line or change.role:
+        return change.role == "pending"
+    return bool(change.made) and head(loop.loop) not in facts.names.heads(change.made)
 
 
 def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:

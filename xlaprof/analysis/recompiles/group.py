@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from operator import le
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
+from xlaprof.analysis.principles import LITTLE, MOST
 from xlaprof.analysis.shapes import axes, dims
 from xlaprof.events import Change
 
@@ -74,6 +76,29 @@ def is_carried(facts: Facts, group: Group) -> bool:
     line, barrier = (place.acting for place in facts.names.bracket(change.made, record.stack))
     same = (line.file, line.func, line.loop) == (barrier.file, barrier.func, barrier.loop)
     return same and 0 < line.loop < barrier.line < line.line
+
+
+def is_aside(facts: Facts, group: Group) -> bool:
+    """Whether a condition beside the barrier decides on a few operations near the end of the graph, and nothing else of
+    the graph differs."""
+    change, record = group.first, group.extras[0].record
+    middle = change.position < MOST * record.ops or change.removed > change.added
+    if group.sort != "operation" or change.role or not change.condition or middle:
+        return False
+    condition, barrier = facts.place(change.condition).acting, facts.place(record.stack).acting
+    turn = (condition.file, condition.func, condition.loop)
+    beside = any(turn == (barrier.file, barrier.func, loop) for loop in (barrier.loop, barrier.line))  # or a loader's
+    differs = max(change.added, change.removed)  # gradients would follow
+    return beside and differs <= min(LITTLE * record.ops, sum(part.size for part in record.parts))
+
+
+def comes_again(group: Group) -> list[Extra]:
+    """Those that have as many operations more as the one before, of a line that the graph had already, and no fewer."""
+    more = [one for one in group.extras if one.change.added and not one.change.removed and one.change.code_seen]
+    alike = len({one.change.added for one in more}) == 1 and not any(one.back for one in more)
+    larger = all(one.record.ops < other.record.ops for one, other in pairwise(more))
+    path = group.sort == "operation" and not group.first.role
+    return more if path and alike and larger and len(more) > 1 else []
 
 
 class Window(NamedTuple):

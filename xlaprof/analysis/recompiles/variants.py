@@ -66,11 +66,20 @@ class _Variants:
                 self._first.setdefault(part.key, known.get(part.key, part.old))
             graphs[record.program] = {**known, **{part.key: part.new for part in record.parts}}
         self._graphs = [graphs[record.program] for record in records]
-        columns: dict[tuple[int, ...], Key] = {}
-        # what is brought to the device stands for the size that is selected of it, and that for the shapes that follow
-        brought = {part.key for record in records for part in record.parts if part.change.moved}
+        # what is brought to the device stands for the size that is selected of it, and that for the shapes that follow;
+        # a condition of the program's stands for a path that it decides on
+        parts = [part for record in records for part in record.parts]
+        brought = {part.key for part in parts if part.change.moved}
+        paths = [part for part in parts if part.change.what == "operation" and not part.change.role]
+        decided = {part.key for part in paths if part.change.condition}
+        plain = {part.key for part in paths} - decided
         keys = sorted(self._first, key=lambda key: (key not in brought, key[0] != "size"))
-        self._thing = {key: columns.setdefault(self._column(key), key) for key in keys}
+        leads: dict[tuple[int, ...], Key] = {}
+        for key in keys:
+            lead = leads.setdefault(self._column(key), key)
+            if lead in plain and key in decided:
+                leads[self._column(key)] = key
+        self._thing = {key: leads[self._column(key)] for key in keys}
 
     def _column(self, key: Key) -> tuple[int, ...]:
         """Its value in every graph, numbered in the order of appearance."""
