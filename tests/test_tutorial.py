@@ -21,7 +21,8 @@ def facts(page: str) -> list[tuple[str, set[str], set[str], list[str]]]:
         (
             command,
             set(KIND.findall(output)) - {"idle_gap"},  # on a busy machine it may not be worth a finding
-            set(re.findall(r"(?<!python )train\.py:\d+(?= )", output)) & _lines(page),  # "python ...": what filled a gap
+            set(re.findall(r"(?<!python )train\.py:\d+(?= )", output))
+            & _lines(page),  # "python ...": what filled a gap
             re.findall(r"^exit code \d+", output, re.MULTILINE),
         )
         for command, output in commands

@@ -67,7 +67,7 @@ planted("growth: steps that get slower")(lambda: trained(300, slower=0.02))
 @planted("unrolled_loop: in a jitted function")
 def _unrolled_by_jax() -> Story:
     story = Story()
-    line, name = story.line(9, "x = jnp.sin(x) + i"), story.text("simulate")
+    line, name = story.line(9, "x = jnp.sin(x) + i", loops=(8,)), story.text("simulate")
     story.emit(
         JitCompile(
             t=story.now, dur=6_000_000_000, func=name, stack=line, ops=6_001, turns=2_000, loop=line, loop_ops=6_000

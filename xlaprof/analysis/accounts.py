@@ -39,7 +39,7 @@ from xlaprof.text.strings import enumerated
 _Key = TypeVar("_Key")
 _Parts = defaultdict[str, float]  # what, or why -> ns
 
-_DYNAMO = ("graph_break", "recompile")  # kinds charged with Dynamo's time
+_DYNAMO = ("graph_break", "recompile", "unrolled_loop")  # kinds charged with Dynamo's time
 _WORDS = {
     "compile": "compiling",
     "torch.compile": "compiling by torch.compile",
@@ -241,7 +241,7 @@ def _section(what: str, functions: CompiledFunctions, findings: Iterable[Finding
     """As the section on torch.compile, or on JAX, has it; ``findings``: those that explain some of it."""
     bill = _Bill(what)
     charged = {charge.what: charge.seconds * 1e9 for charge in functions.charges}
-    bill.explained = charged.get("break", 0.0) + charged.get("recompile", 0.0)
+    bill.explained = sum(charged.get(what, 0.0) for what in ("break", "loop", "recompile"))
     if bill.explained:
         bill.by = {one.id: one.kind for one in findings}
     bill.normal["first compilations"] = charged.get("first", 0.0)

@@ -56,6 +56,9 @@ class DynamoCompile(Event, frozen=True, tag="dynamo"):
     #: "Inductor" | "kernels" (their compilation) | "autotuning" | "cache" (look-up and load) | "garbage collection" |
     #: "unaccounted" (in none of them)
     phases: Table[String, Ns] = {}
+    turns: Count = 0  # times that one line of the program made the same operation of the graph
+    loop: Id = 0  # Stack id of that line
+    loop_ops: Count = 0  # operations of lines that made some about as often
 
 
 class Guard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

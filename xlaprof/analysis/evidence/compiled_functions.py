@@ -94,6 +94,7 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterato
     again, _, necessary = sort_out(facts)
     charged = {
         "break": sum(one.cost_s for one in findings if one.kind == "graph_break"),
+        "loop": sum(one.cost_s for one in findings if one.kind == "unrolled_loop" and not one.operation),
         "recompile": sum(record.dur for group in again for record, _, _ in group) / 1e9,
         "necessary": sum(record.dur for record in necessary) / 1e9,
         "failed": sum(one.dur for one in failed) / 1e9,
@@ -109,6 +110,7 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterato
     why = {
         "first": _first(facts, tuple(functions), total),
         "break": "for what graph breaks made useless or cut off: see the findings.",
+        "loop": "for the turns of loops, each compiled for itself: see the findings.",
         "recompile": "for compiling again: see the findings.",
         "necessary": f"for {plural(len(necessary), 'version')} for another use of the function (evaluation, an "
         "optimizer's second step), another object of the class or the other of two sizes under dynamic=False: normal.",

@@ -14,7 +14,18 @@ import msgspec
 from xlaprof.analysis.fold.reads_and_fallbacks import pair
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Moment
-from xlaprof.events import AnyEvent, Barrier, Event, Execute, Fallback, JitCompile, Step, StepDigest, TransferFromDevice
+from xlaprof.events import (
+    AnyEvent,
+    Barrier,
+    DynamoCompile,
+    Event,
+    Execute,
+    Fallback,
+    JitCompile,
+    Step,
+    StepDigest,
+    TransferFromDevice,
+)
 from xlaprof.text.quantities import plural
 
 Key = tuple[int, int]  # stack, operation
@@ -43,7 +54,7 @@ class Known(msgspec.Struct, frozen=True):
         return iter(self.moments)
 
 
-def compiles(records: Iterable[CompileRecord | JitCompile]) -> Known:
+def compiles(records: Iterable[CompileRecord | DynamoCompile | JitCompile]) -> Known:
     """These compiles, each with what it compiled."""
     return Known(tuple(Moment(one.t, one.dur, detail=plural(one.ops, "operation")) for one in records))
 

@@ -1,8 +1,8 @@
-"""unrolled_loop: a Python loop within a jitted function, traced turn by turn into a program of thousands of operations.
+"""unrolled_loop: a Python loop within a jitted or compiled function, traced turn by turn into one large program.
 
-Of JAX's programs. A line of the program made the same operation many times; tracing, lowering and XLA's compilation pay
-for each. Few turns are told of where they are those of a known loop, and the first program alone takes long for them.
-Cost: the share of the compile time that all turns but one have.
+Of JAX's programs and of ``torch.compile``'s graphs. A line in a loop of the program's made the same operation many
+times; tracing, lowering and compiling pay for each. Few turns are told of where the first program alone takes long for
+them. Cost: the share of the compile time that all turns but one have.
 """
 
 from __future__ import annotations
@@ -16,73 +16,87 @@ from xlaprof.analysis.fold.jit import MANY
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import DEAR, LONG_S
+from xlaprof.analysis.recompiles.jit_calls import JAX
 from xlaprof.analysis.sums import grouped
-from xlaprof.events import JitCompile
+from xlaprof.events import DynamoCompile, JitCompile
 from xlaprof.text.quantities import duration, plural, times
 
+_Compiled = JitCompile | DynamoCompile
+_OF_JAX = (
+    "Write the loop with jax.lax.scan (or fori_loop): one turn is traced and compiled, however many there are. Layers "
+    "that are alike: stack their parameters, and scan over them (nn.scan, nnx.scan). Where unrolling makes the run "
+    "faster, unroll a few turns: scan(..., unroll=4)."
+)
+_OF_TORCH = (
+    "graph",
+    "each turn is compiled",
+    "Compile what one turn computes, a function or module of its own, and leave the loop around it uncompiled: one "
+    "turn is traced and compiled, however many there are. In a run of hours the whole loop in one graph may be worth "
+    "its compile time.",
+)
 _LARGE = 1_000  # operations of such lines: fewer compile in no time
 _WORTH_NS = 500_000_000  # in all: for less nobody writes a loop otherwise
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each such line of each function."""
-    large = (one for one in facts.run.jit.unrolled if not one.cached and (_is_large(one) or _is_dear(facts, one)))
+    made: tuple[_Compiled, ...] = (*facts.run.jit.unrolled, *facts.run.torch_compile.unrolled)
+    looped = (one for one in made if not one.cached and facts.names.loop(one.loop).line)  # a library's loop is its own
+    large = (one for one in looped if _is_large(one) or _is_dear(facts, one))
     for group in grouped(large, lambda event: (event.func, facts.place(event.loop).at)).values():
         if sum(map(_avoidable, group)) >= _WORTH_NS:
             yield _finding(facts, group)
 
 
-def _is_large(event: JitCompile) -> bool:
+def _is_large(event: _Compiled) -> bool:
     return event.turns >= MANY and event.loop_ops >= _LARGE
 
 
-def _is_dear(facts: Facts, event: JitCompile) -> bool:
+def _is_dear(facts: Facts, event: _Compiled) -> bool:
     """Whether even few turns of a loop take long to compile: what is compiled again after that has another cause."""
-    if event.versions or not facts.names.loop(event.loop).line:
-        return False
-    return _avoidable(event) >= max(LONG_S, DEAR * facts.wall_s) * 1e9
+    again = isinstance(event, JitCompile) and event.versions
+    return not again and _avoidable(event) >= max(LONG_S, DEAR * facts.wall_s) * 1e9
 
 
-def _avoidable(event: JitCompile) -> float:
+def _avoidable(event: _Compiled) -> float:
     """ns of compiling that all turns but one took."""
     return event.dur * min(1.0, event.loop_ops / max(1, event.ops)) * (1 - 1 / event.turns)
 
 
-def _finding(facts: Facts, group: list[JitCompile]) -> Finding:
+def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
     largest = max(group, key=lambda event: event.ops)
     place, name = facts.place(largest.loop), facts.text(largest.func)
     loops = facts.names.loops(largest.loop)
     outer = [short(one) for one in loops[1:] if one.line]
     within = f" within {', '.join(outer)}" * bool(outer)
-    around = f"in the loop of {short(loops[0])}{within}, " if outer or (loops and loops[0].line) else ""
+    of_jax = isinstance(largest, JitCompile)
+    made, compiler, advice = ("program", "XLA compiles each turn", _OF_JAX) if of_jax else _OF_TORCH
     whole = sum(event.dur for event in group) / 1e9
     return facts.finding(
         "unrolled_loop",
         place,
+        operation=JAX if of_jax else "",
         count=len(group),
         counted=compiles(group),
         cost_s=sum(map(_avoidable, group)) / 1e9,
         cause=(
-            f"{name} is a program of {plural(largest.ops, 'operation')}: {around}this line is traced "
-            f"{times(largest.turns)}, and XLA compiles each turn. Compiling took {duration(whole)}."
+            f"{name} is a {made} of {plural(largest.ops, 'operation')}: in the loop of {short(loops[0])}{within}, this "
+            f"line is traced {times(largest.turns)}, and {compiler}. Compiling took {duration(whole)}."
         ),
-        advice=(
-            "Write the loop with jax.lax.scan (or fori_loop): one turn is traced and compiled, however many there are. "
-            "Layers that are alike: stack their parameters, and scan over them (nn.scan, nnx.scan). Where unrolling "
-            "makes the run faster, unroll a few turns: scan(..., unroll=4)."
-            + f" Begin with the outermost ({''.join(outer[-1:])}): where no turn needs another, jax.vmap does."
-            * bool(outer)
-        ),
-        evidence=listed(
-            [
-                f"tracing {duration(one.trace / 1e9)}, lowering {duration(one.lower / 1e9)}, XLA "
-                f"{duration(one.backend / 1e9)}; {one.loop_ops:,} of {one.ops:,} operations are the loop's"
-                for one in group
-            ]
-        ),
+        advice=advice
+        + f" Begin with the outermost ({''.join(outer[-1:])}): where no turn needs another, jax.vmap does."
+        * bool(outer and of_jax),
+        evidence=listed([f"{_spent(one)}{one.loop_ops:,} of {one.ops:,} operations are the loop's" for one in group]),
         discriminator=name,
         also=[facts.place(largest.code), facts.place(largest.stack), *loops],
     )
+
+
+def _spent(event: _Compiled) -> str:
+    if isinstance(event, DynamoCompile):
+        return ""
+    spent = (("tracing", event.trace), ("lowering", event.lower), ("XLA", event.backend))
+    return ", ".join(f"{what} {duration(ns / 1e9)}" for what, ns in spent) + "; "
 
 
 KIND = Kind(find, blamed_for=("max_compile_time",))

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from xlaprof.analysis.names import Ids
+from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.sums import Tally, add_bounded, kept
 from xlaprof.events import Autotune, Compile, DynamoCompile, DynamoLimit, GraphBreak, Recompile
 
@@ -121,6 +122,7 @@ class TorchCompile:
         self.limits: list[tuple[DynamoLimit, int]] = []  # with the step
         self.limited = False  # one was hit
         self.failed: list[DynamoCompile] = []  # an error stopped them
+        self.unrolled: list[DynamoCompile] = []  # first versions that one line made many operations of
         self._open_breaks: dict[str, list[BreakTally]] = {}  # compile id -> breaks since it began
         self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest with that id
         self._function: FunctionTally | None = None  # the function compiled last
@@ -178,6 +180,8 @@ class TorchCompile:
             record.dur += dur
         self._latest = record
         self._pieces = []
+        if event.turns >= HABIT and record is None and not failed and len(self.unrolled) < _RECORDS:
+            self.unrolled.append(event)
         if event.ops and event.compiled and record is None:
             sides = [(self.before, tally.event.stack) for tally in breaks]
             for table, stack in [*sides, (self.behind, event.resumed)]:
@@ -271,11 +275,12 @@ class TorchCompile:
             self.recompiles.append(replace(record, event=_mapped(record.event, ids), limit=limit))
         self.limits += [(_mapped(event, ids), step) for event, step in other.limits]
         self.failed += [_mapped(event, ids) for event in other.failed]
+        self.unrolled += [_mapped(event, ids) for event in other.unrolled]
 
 
 def _mapped(event: Any, ids: Ids) -> Any:
     """An event whose ids are those of the run it was merged into."""
-    mapped = ids.mapped(event, ("stack", "code", "resumed", "at"), ("func", "backend", "op"))
+    mapped = ids.mapped(event, ("stack", "code", "resumed", "at", "loop"), ("func", "backend", "op"))
     if isinstance(event, Recompile):
         return replace(mapped, guards=[ids.mapped(guard, ("stack",)) for guard in event.guards])
     if isinstance(event, DynamoLimit) and event.guard is not None:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from xlaprof import events
 from xlaprof.recording import recorder, stacks
 from xlaprof.recording.stacks import RawFrame, is_library
+from xlaprof.sources.unrolled import Unrolled
 
 from . import cuda_graphs, hints, process
 from .breaks import user_name
@@ -23,6 +24,7 @@ from .guards import Guard, subject
 from .handed_over import in_the_functions_terms
 from .phases import Phases, Tuned
 from .record import Broke, Captured, Compiled, Recompiles, compile_id, parse
+from .unrolled import captured
 
 #: functions remembered, by their number; and versions whose objects are
 _KNOWN = 4_096
@@ -53,6 +55,7 @@ class Emitter:
         self._shapes: dict[tuple[str, str], str] = {}  # (frame, tensor) -> the shape that came last
         self._last: dict[str, events.Guard] = {}  # compile id -> the guard to blame
         self._captured: dict[str, str] = {}  # compile id -> a hash of the graph that it captured
+        self._unrolled: dict[str, Unrolled] = {}  # compile id -> what a loop made of that graph
         self._resets = self._reset_at = 0  # how often Dynamo forgot all that it had compiled; Stack id of the last line
         self._graphs: dict[tuple[_Function, str], int] = {}  # function and graph -> resets before it was first compiled
         self._missed: events.Recompile | None = None  # of the version that is being compiled, since a reset
@@ -69,6 +72,7 @@ class Emitter:
             self._recompiles(found)
         elif isinstance(found, Captured):
             _bound(self._captured)[found.compile] = found.text
+            _bound(self._unrolled)[found.compile] = captured()
         elif isinstance(found, Compiled):
             self._compiled(found)
 
@@ -87,7 +91,7 @@ class Emitter:
         """Dynamo is about to forget all that it has compiled. Its numbers of frames begin again."""
         self._resets += 1
         self._reset_at = self._rec.stack(stacks.user_frames())
-        for table in (self._functions, self._objects, self._shapes, self._last, self._captured):
+        for table in (self._functions, self._objects, self._shapes, self._last, self._captured, self._unrolled):
             table.clear()
 
     # -- a compilation begins
@@ -273,7 +277,10 @@ class Emitter:
         if again := self._again(replace(event, t=t), function, where):
             rec.emit(again)
         phases = self.phases.of(event.compile, event.backward)
-        rec.emit(replace(event, t=t, backend=rec.text(backend), phases=phases, **where))
+        made = Unrolled(0) if event.backward else self._unrolled.pop(event.compile, Unrolled(0))
+        loop = rec.stack(tuple(map(_absolute, made.frames)))
+        event = replace(event, t=t, phases=phases, turns=made.turns, loop=loop, loop_ops=made.within)
+        rec.emit(replace(event, backend=rec.text(backend), **where))
         if done.limit:
             guard = self._last.get(event.compile)
             rec.emit(

@@ -15,6 +15,7 @@ from xlaprof.errors import warn
 from xlaprof.events.jit import ArgumentChange, JitCompile
 from xlaprof.recording import recorder, stacks
 from xlaprof.recording.stacks import RawFrame
+from xlaprof.sources.unrolled import Unrolled
 
 from . import internals
 from .callbacks import Callbacks
@@ -23,7 +24,7 @@ from .device import Device
 from .reads import Reads
 from .steps import Steps
 from .texts import Texts
-from .unrolled import Unrolled, unrolled
+from .unrolled import unrolled
 
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder

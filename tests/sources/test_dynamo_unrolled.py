@@ -1,0 +1,109 @@
+"""Loops that Dynamo unrolls into the graph of a compiled function: which are told, and what compiling one turn does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch import nn
+
+from tests.sources.observed import Observed, line_of, observing
+from xlaprof.analysis.run import Run
+from xlaprof.events import DynamoCompile
+
+pytestmark = [
+    pytest.mark.usefixtures("fresh_dynamo"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+HOURS = torch.ones(2, 12, 4)
+
+
+class Filter(nn.Module):
+    """A state that is carried from hour to hour, by one cell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Linear(8, 4)
+
+    def turn(self, state: Any, fix: Any) -> Any:
+        weight = torch.sigmoid(self.gain(torch.cat([state, fix], -1)))
+        return state + weight * (fix - state).tanh()
+
+    def forward(self, fixes: Any) -> Any:
+        state = fixes[:, 0]
+        for hour in range(1, fixes.shape[1]):
+            state = self.turn(state, fixes[:, hour])
+        return state.sum()
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(4, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        return (x + self.outer(self.inner(x).relu())) * mask
+
+
+class Stack(nn.Module):
+    """Layers, each with its own weights, over one mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(12))
+
+    def forward(self, x: Any) -> Any:
+        mask = x > 0
+        for block in self.blocks:
+            x = block(x, mask)
+        return x.sum()
+
+
+def compiled(path: Path, program: Callable[[], Any]) -> Observed:
+    with observing(path) as seen:
+        program()
+    return seen[0]
+
+
+def graphs(observed: Observed) -> list[DynamoCompile]:
+    return [one for one in observed.of(DynamoCompile) if one.ops and not one.backward]
+
+
+def test_the_loop_of_a_compiled_function_is_told_with_its_turns_where_they_take_long_to_compile(tmp_path: Path) -> None:
+    seen = compiled(tmp_path / "run.log", lambda: torch.compile(Filter(), backend="eager")(HOURS))
+    (made,) = graphs(seen)
+    assert (made.turns, seen.line(made.loop)) == (11, line_of(Filter, "state = self.turn("))
+    assert made.loop_ops >= 0.9 * made.ops
+    assert seen.findings("unrolled_loop") == [], "it takes no time here"
+    slow = [replace(one, dur=20_000_000_000) if one == made else one for one in seen.events]
+    report = Run().feed_all(slow).report()
+    (finding,) = (one for one in report.findings if one.kind == "unrolled_loop")
+    head = line_of(Filter, "for hour in")
+    assert f"test_dynamo_unrolled.py:{head}, this line is traced 11 times" in finding.cause
+    assert finding.cost_s == pytest.approx(20 * made.loop_ops / made.ops * 10 / 11)
+    (charge,) = (one for one in report.torch_compile.charges if one.what == "loop")
+    assert charge.seconds == pytest.approx(finding.cost_s)
+
+
+def test_layers_with_weights_of_their_own_are_no_loop_over_data(tmp_path: Path) -> None:
+    (made,) = graphs(compiled(tmp_path / "run.log", lambda: torch.compile(Stack(), backend="eager")(HOURS)))
+    assert (made.turns, made.loop) == (0, 0)
+
+
+def test_compiling_what_one_turn_computes_makes_one_small_graph(tmp_path: Path) -> None:
+    def by_turns() -> Any:
+        model = Filter()
+        model.turn = torch.compile(model.turn, backend="eager")  # type: ignore[method-assign]
+        return model(HOURS)
+
+    (whole,) = graphs(compiled(tmp_path / "whole.log", lambda: torch.compile(Filter(), backend="eager")(HOURS)))
+    turns = graphs(compiled(tmp_path / "turn.log", by_turns))
+    assert len(turns) <= 2, "the first state may lie otherwise in memory than those that the turns make"
+    assert sum(one.ops for one in turns) * 5 <= whole.ops
+    assert all(one.turns < 3 for one in turns)

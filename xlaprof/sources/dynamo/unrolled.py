@@ -1,0 +1,58 @@
+"""Which line of a loop made most of the graph that Dynamo captured.
+
+Dynamo keeps the lines of each operation. Where the turns have parameters of their own they are layers: no loop over
+data, and one program of them all is what was asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from xlaprof.recording.stacks import RawFrame, is_library
+from xlaprof.sources.unrolled import Unrolled, most_repeated
+
+from .process import frame_of
+
+_MOST = 50_000  # operations looked at
+_CALLS = ("call_function", "call_method", "call_module")
+_FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+), in (.+)$', re.MULTILINE)
+
+
+def captured() -> Unrolled:
+    """Of the graph whose record Dynamo writes; of nothing where this PyTorch has other frames."""
+    frame = frame_of("compile_and_call_fx_graph")
+    graph = getattr(frame.f_locals.get("self"), "graph", None) if frame is not None else None
+    nodes = list(getattr(graph, "nodes", None) or ())[:_MOST]
+    calls = [node for node in nodes if node.op in _CALLS]
+    found = most_repeated(((str(node.target), _lines(_trace(node))) for node in calls), RawFrame._make)
+    return found if not _are_layers(calls, found) else Unrolled(found.ops)
+
+
+def _are_layers(calls: list[Any], found: Unrolled) -> bool:
+    """Whether the turns take parameters, and none of them the same."""
+    here = [node for node in calls if _lines(_trace(node))[-1:] == found.frames[-1:] != ()]
+    uses = Counter(name for node in here for name in _parameters(node))
+    return bool(uses) and 2 * max(uses.values()) < found.turns
+
+
+def _parameters(node: Any) -> Iterator[str]:
+    """Those that an operation takes as they are."""
+    for given in node.all_input_nodes:
+        if given.op in ("placeholder", "get_attr") and "_parameters_" in str(given.target):
+            yield str(given.target)
+
+
+def _trace(node: Any) -> str:
+    trace = node.meta.get("stack_trace")
+    return trace if isinstance(trace, str) else ""
+
+
+@lru_cache(maxsize=1024)
+def _lines(trace: str) -> tuple[tuple[str, int, str], ...]:
+    """The program's lines of PyTorch's text, innermost first."""
+    frames = ((file, int(line), func) for file, line, func in _FRAME.findall(trace))
+    return tuple(one for one in frames if not is_library(one[0], None))[::-1]

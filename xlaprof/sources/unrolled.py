@@ -1,0 +1,48 @@
+"""Which line of a loop of the program's made most of a program that is compiled as a whole.
+
+A Python loop within a jitted or compiled function is traced turn by turn: the program has each turn's operations. One
+that a line made many times was made in a loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+from xlaprof.recording.stacks import RawFrame
+
+_SEVERAL = 8  # times that a line makes an operation in one turn, at most
+_KEPT = 8  # frames of the line
+
+_Line = TypeVar("_Line", bound="tuple[Any, ...]")  # of the program's text, its code or file first
+
+
+class Unrolled(NamedTuple):
+    """A program before it is lowered."""
+
+    ops: int
+    turns: int = 0  # times that one line made the same operation
+    frames: tuple[RawFrame, ...] = ()  # that line
+    within: int = 0  # operations of lines that did so about as often
+
+
+def most_repeated(ops: Iterable[tuple[str, tuple[_Line, ...]]], frame: Callable[[_Line], RawFrame]) -> Unrolled:
+    """Of operations, each with its name and the lines of the program that made it, innermost first."""
+    made: Counter[tuple[str, _Line]] = Counter()
+    stacks: dict[_Line, tuple[_Line, ...]] = {}
+    count = 0
+    for name, stack in ops:
+        count += 1
+        if stack:
+            made[name, stack[0]] += 1
+            stacks.setdefault(stack[0], stack)
+    if not made:
+        return Unrolled(count)
+    (_, line), most = made.most_common(1)[0]
+    # a backward pass makes some operations of a line several times: the turns are as many as the rarest ones
+    place = frame(line)
+    here = (times for (_, where), times in made.items() if where[0] == line[0] and frame(where) == place)
+    turns = min(times for times in here if times * _SEVERAL >= most)
+    within = sum(times for times in made.values() if times * 2 >= turns)
+    return Unrolled(count, turns, tuple(frame(one) for one in stacks[line][:_KEPT]), within)
