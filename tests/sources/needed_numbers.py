@@ -47,3 +47,28 @@ def cutting(need: str) -> Callable[[], Any]:
             fast(torch.ones(8))
 
     return program
+
+
+class Counting(torch.nn.Module):
+    def __init__(self, count: Any) -> None:
+        super().__init__()
+        self.count = count
+
+    def forward(self, x: Any) -> Any:
+        return x * self.count
+
+
+class Looping(Counting):
+    def forward(self, x: Any) -> Any:
+        for _ in range(self.count):
+            x = x + 1
+        return x
+
+
+class Buffered(torch.nn.Module):
+    def __init__(self, count: int = 2) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.tensor(count))
+
+    def forward(self, x: Any) -> Any:
+        return x * self.count

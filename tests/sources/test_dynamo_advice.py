@@ -18,7 +18,7 @@ from torch._dynamo.decorators import mark_unbacked
 
 from tests.sources.kept_lists import kept, recent, sung, voiced, weighted
 from tests.sources.made_anew import Distances, Gated, gate, gates
-from tests.sources.needed_numbers import cutting
+from tests.sources.needed_numbers import Buffered, Counting, Looping, cutting
 from tests.sources.observed import Observed, observing
 from xlaprof.events import DynamoCompile
 
@@ -82,24 +82,6 @@ def sizes(*of: int) -> Iterator[Any]:
     return ((T(size, 3),) for size in of)
 
 
-class Counting(torch.nn.Module):
-    def __init__(self, count: Any) -> None:
-        super().__init__()
-        self.count = count
-
-    def forward(self, x: Any) -> Any:
-        return x * self.count
-
-
-class Buffered(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("count", torch.tensor(2))
-
-    def forward(self, x: Any) -> Any:
-        return x * self.count
-
-
 def counted() -> None:
     model = Counting(2)
     fast = torch.compile(model, backend="eager")
@@ -115,12 +97,16 @@ def counted_in_a_buffer() -> None:
         fast(T(3))
 
 
-def compiled_objects(*counts: int) -> Callable[[], Any]:
+def turned(same: bool) -> list[Any]:
+    return [tuple(T(3, 4).t().contiguous() if same else T(3, 4).t() for _ in "xk"), (T(4, 3), T(4, 3))]
+
+
+def compiled_objects(*models: Any) -> Callable[[], Any]:
     """A program that compiles each of several objects, which share the versions of their class."""
 
     def program() -> None:
         with torch._dynamo.config.patch(recompile_limit=3):
-            for model in map(Counting, counts):
+            for model in models:
                 model.compile(backend="eager")
                 model(T(3))
 
@@ -283,10 +269,16 @@ RECOMPILATIONS = [
         calls(times, *marked(mark_dynamic, 4, 5, 6), dynamic=False),
     ),
     Case(
-        "objects of a class",
-        compiled_objects(2, 3, 4, 5, 6),
+        "objects of a class that loop",
+        compiled_objects(*map(Looping, (2, 3, 4, 5, 6))),
         "Give the objects of the class one ",
-        compiled_objects(2, 2, 2, 2, 2),
+        compiled_objects(*map(Looping, (2, 2, 2, 2, 2))),
+    ),
+    Case(
+        "objects of a class",
+        compiled_objects(*map(Counting, (2, 3, 4, 5, 6))),
+        " instead of a Python number, where the code only computes with it",
+        compiled_objects(*map(Buffered, (2, 3, 4, 5, 6))),
     ),
     Case(
         "without dynamic=False",
@@ -311,7 +303,12 @@ RECOMPILATIONS = [
         left=1,
     ),
     Case("rank", calls(times, (T(4, 3),), (T(3),)), "unsqueeze", calls(times, (T(4, 3),), (T(4, 3),))),
-    Case("layout", calls(times, (T(4, 3),), (T(3, 4).t(),)), "contiguous()", calls(times, (T(4, 3),), (T(4, 3),))),
+    Case(
+        "layout",
+        calls(times, *turned(False)),
+        "contiguous() before the call, and the same for",
+        calls(times, *turned(True)),
+    ),
     Case("dtype", calls(times, X, (T(3).double(),)), "to one dtype before the call", calls(times, X, X)),
     Case(
         "requires_grad",

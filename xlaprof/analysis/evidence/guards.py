@@ -163,7 +163,7 @@ def _advise_value(guard: Guard, case: Case) -> str:
             f"Keep {name} constant, or let it take few values{mask}: {case.function}() is given a Python number, which "
             "no tensor can stand for, so that each of its values has a graph of its own."
         )
-    if case.objects > 1:
+    if case.objects > 1 and case.need:
         return (
             f"Give the objects of the class one {name.rpartition('.')[2]}, or few; or let the limit hold a version for "
             "each of them, which then serves it for good."
@@ -184,9 +184,10 @@ def _advise_value(guard: Guard, case: Case) -> str:
             f"number, and {each}"
         )
     if not _is_argument(guard):
+        shared = " (all objects of the class then share one graph)" * (case.objects > 1)
         return (
-            f"Keep {name} in a tensor{buffer} instead of a Python number, where the code only computes with it; else "
-            f"keep it constant: {each}"
+            f"Keep {name} in a tensor{buffer} instead of a Python number, where the code only computes with it"
+            f"{shared}; else keep it constant: {each}"
         )
     if case.specialized:
         return (
@@ -294,7 +295,8 @@ _KINDS = {
     "stride": _Kind(
         "memory layout (stride)",
         "The memory layout of {name} changed: its stride went {went}",
-        "Call {name}.contiguous() before the call, so that its memory layout is the same each time.",
+        "Call {name}.contiguous() before the call, and the same for what else the call is given that was made with it "
+        "or like it: PyTorch names the first tensor whose memory layout differs, and each must be the same each time.",
     ),
     "rank": _Kind(
         "shape (rank)", _CHANGED, "Give {name} the same number of dimensions at each call: unsqueeze it before."
