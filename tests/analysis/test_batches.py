@@ -195,7 +195,7 @@ def test_what_is_settled_in_columns_is_what_is_settled_one_by_one(events: list[A
 
 def test_only_a_long_recording_asks_for_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(fold, "_has_numpy", lambda: bool(asked.append(run.events)))
+    monkeypatch.setattr(fold, "has_numpy", lambda: bool(asked.append(run.events)))
     run = Run()
     for num in range(40_000):
         t = num * 10 * TICK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -13,7 +14,9 @@ from msgspec import structs
 from tests.analysis.test_batches import TICK, few, known, ordered, scopes, streams, threads, tight, timed, trainings
 from xlaprof.analysis.fold import fold as folding
 from xlaprof.analysis.fold.columns import count
-from xlaprof.analysis.run import Run
+from xlaprof.analysis.run import KeptRun, Run
+from xlaprof.analysis.timeline import idle, kept, spans
+from xlaprof.analysis.views import lanes
 from xlaprof.events import (
     AnyEvent,
     Barrier,
@@ -130,13 +133,13 @@ def long_runs(draw: st.DrawFn) -> list[AnyEvent]:
     return events
 
 
-def fold(events: list[AnyEvent], cuts: list[int], columns: bool) -> Run:
+def fold(events: list[AnyEvent], cuts: list[int], columns: bool, make: type[Run] = Run) -> Run:
     """Fed in parts, which are counted in columns as soon as may be, or never."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(folding, "_FEW", 0 if columns else 512)
         patched.setattr(folding, "_LONG", 0 if columns else 1 << 60)
         patched.setattr(count, "_LEAST", 1)
-        folded = Run()
+        folded = make()
         for begin, end in pairwise([0, *sorted(cuts), len(events)]):
             folded.feed_all(events[begin:end])
         return folded
@@ -164,6 +167,32 @@ def test_what_is_counted_at_once_is_what_is_counted_one_by_one(events: list[AnyE
 @given(st.one_of(long_runs(), long_runs(), trainings(), streams), places)
 def test_and_settled_at_the_same_moments(events: list[AnyEvent], cuts: list[int]) -> None:
     assert known(fold(events, cuts, columns=True).settled()) == known(fold(events, cuts, columns=False).settled())
+
+
+def drawn(events: list[AnyEvent], cuts: list[int], columns: bool) -> Any:
+    """All that is kept to be drawn, where hardly anything fits."""
+    with pytest.MonkeyPatch.context() as patched:
+        for module, name, most in (
+            (kept, "ROWS", 3), (kept, "GAPS", 7), (kept, "LONGEST", 2), (idle, "LONGEST", 2), (spans, "MOST", 9),
+            (lanes, "_RELIEVED_EVERY", 5), (lanes, "_FEW", 0 if columns else 1 << 60),
+        ):  # fmt: skip
+            patched.setattr(module, name, most)
+        run, rows = fold(events, cuts, columns, KeptRun), lanes.Lanes()
+        for begin, end in pairwise([0, *sorted(cuts), len(events)]):
+            rows.feed_all(events[begin:end])
+    assert isinstance(run, KeptRun)
+    steps = {name: (one.first, list(one)) for name, one in run.history().steps.items()}
+    return steps, told_of(run.history().idle.spans), told_of(rows.spans), rows.uploads, rows.threads
+
+
+def told_of(drawn: spans.Spans[Any, Any]) -> Any:
+    return drawn.grain, {key: (row.whole, row.cells) for key, row in drawn.rows.items()}
+
+
+@pytest.mark.usefixtures("tight")
+@given(st.one_of(long_runs(), long_runs(), trainings(), streams.map(ordered)), places)
+def test_what_is_drawn_of_it_is_the_same(events: list[AnyEvent], cuts: list[int]) -> None:
+    assert drawn(events, cuts, columns=True) == drawn(events, cuts, columns=False)
 
 
 def told_singly(events: list[AnyEvent], monkeypatch: pytest.MonkeyPatch) -> int:

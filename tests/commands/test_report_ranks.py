@@ -11,7 +11,6 @@ from ranked import RankStory
 from story import clean, save
 
 from xlaprof.cli import main
-from xlaprof.tui import feed
 
 
 @pytest.fixture
@@ -49,12 +48,7 @@ def test_the_page_names_the_late_rank_and_what_was_found_on_which(
     assert "xlaprof report" in page
 
 
-@pytest.mark.parametrize("long", [False, True])
-def test_the_json_has_each_ranks_own_report(
-    long: bool, logs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if long:  # the history is then read after the report
-        monkeypatch.setattr(feed.Feed, "long_bytes", 0)
+def test_the_json_has_each_ranks_own_report(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = json.loads(told(logs, capsys, "--json"))
     assert (shown["schema"], shown["world"], shown["missing"]) == (1, 4, [3])
     assert shown["slow"]["rank"] == 1

@@ -12,9 +12,6 @@ several ranks or segments add up: ``run.merge(other)`` or ``run + other``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Self
-
-from xlaprof.events import AnyEvent, Event
 
 from .fold.fold import Fold
 from .model import Report
@@ -35,12 +32,6 @@ class KeptRun(Run):
 
     window_type = KeptWindow
     window: KeptWindow
-
-    def feed_all(self, events: Iterable[AnyEvent | Event]) -> Self:
-        """One by one: columns keep no single step."""
-        for event in events:
-            self.feed(event)
-        return self
 
     def history(self) -> KeptWindow:
         """A twin of the window in which nothing is pending."""

@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from functools import partial
 from typing import IO
 
 from xlaprof.errors import UserError
@@ -196,7 +195,7 @@ def _show(output: int, pid: int, log: str) -> int:
     from xlaprof.commands._looking import look
     from xlaprof.tui.program import Output, Program
 
-    return look(log, partial(follow, log), Program(pid, Output(output)))
+    return look(log, follow(log), Program(pid, Output(output)))
 
 
 if __name__ == "__main__":

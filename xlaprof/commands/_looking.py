@@ -58,14 +58,14 @@ class Whole:
         self._reader.close()
 
 
-def look(path: str, opened: Callable[[], Follower], program: Program | None = None) -> int:
-    """The UI over ``path`` until it is closed; the exit code. ``opened``: opens it, more than once if it is long.
+def look(path: str, tail: Follower, program: Program | None = None) -> int:
+    """The UI over ``path``, read by ``tail``, until it is closed; the exit code.
 
     ``program``: the one that writes it, where that is ours to end.
     """
     from xlaprof.tui.feed import Feed
 
-    with closing(Feed(path, tail=opened(), again=opened)) as feed:
+    with closing(Feed(path, tail=tail)) as feed:
         feed.open()
         return _show(feed, program)
 

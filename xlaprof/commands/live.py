@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from functools import partial
 
 from xlaprof.errors import UserError
 
@@ -34,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     if os.path.isdir(args.log):
         return look_at_all(args.log, wait=not args.no_wait)
     _check(args.log, wait=not args.no_wait)
-    return look(args.log, partial(follow, args.log))
+    return look(args.log, follow(args.log))
 
 
 def _check(log: str, wait: bool) -> None:

@@ -23,4 +23,4 @@ def run(args: argparse.Namespace) -> int:
 
     if os.path.isdir(args.log):
         return look_at_all(args.log, wait=False)
-    return look(args.log, lambda: Whole(files.read(args.log)))
+    return look(args.log, Whole(files.read(args.log)))

@@ -30,8 +30,7 @@ from xlaprof.analysis.timeline.host import (
     WAIT,
     Segment,
 )
-from xlaprof.analysis.timeline.idle import LONGEST, Cause, LongGap, Seen
-from xlaprof.analysis.timeline.kept import EveryGap
+from xlaprof.analysis.timeline.idle import LONGEST, Cause, IdleBlame, LongGap, Seen
 from xlaprof.export.timeline import Execution, Uploads
 
 _BESIDE = frozenset({UPLOAD, GC})  # may lie between what makes a batch and the copy of it
@@ -77,15 +76,16 @@ class Gaps:
         self.input_cause.append(self.causes.setdefault(one[2], len(self.causes)))
 
 
-class BlamedGaps(EveryGap):
+class BlamedGaps(IdleBlame):
     """Keeps every gap of the run ``of``, and the stretches of input."""
 
     uploads: Uploads = msgspec.field(default_factory=Uploads)
     of: Run | None = None
     gaps: Gaps = msgspec.field(default_factory=Gaps)
 
-    def put(self, gap: LongGap) -> None:
-        """The gaps are kept already."""
+    @property
+    def shortest(self) -> int:
+        return -1
 
     def remember(self, begin: int, stop: int, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
         if len(self.longest) < LONGEST or stop - begin > self.longest[0][0]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from xlaprof.analysis.model import Finding, Report
-from xlaprof.analysis.run import KeptRun, Run
+from xlaprof.analysis.run import Run
 from xlaprof.analysis.summary import summarize
 from xlaprof.analysis.views.course import Bar
 from xlaprof.analysis.views.details import Details, details
@@ -33,6 +33,7 @@ SLICE = 1 << 20
 BUDGET_S = 0.4
 #: Events kept to be shown as they are.
 RECENT = 2_000
+_LONG = 8_000_000  # bytes: some hundred thousand events
 #: While a long log is read, the time between two reports is so many times what one takes.
 _PATIENCE = 8
 
@@ -41,11 +42,9 @@ class Feed:
     """Follows the log at ``path``. Not for use by two threads at once, but for :meth:`paint` and :meth:`moment`.
 
     ``clock`` gives unix time in seconds. One :meth:`advance` reads slices of ``slice_bytes``, at least one, until
-    ``budget_s`` is spent or the log ends. ``again`` opens the log once more: the history of a long one (of over
-    ``long_bytes``) is read after its report.
+    ``budget_s`` is spent or the log ends.
     """
 
-    long_bytes = 20_000_000
     #: seconds of the monotonic clock, at least, between two reports: who is not looked at need not be told at once
     pause_s = 0.0
 
@@ -56,7 +55,6 @@ class Feed:
         budget_s: float = BUDGET_S,
         slice_bytes: int = SLICE,
         tail: Follower | None = None,
-        again: Callable[[], Follower] | None = None,
     ) -> None:
         self.path = path
         self._clock = clock
@@ -64,21 +62,15 @@ class Feed:
         self._slice_bytes = slice_bytes
         self._tail = tail or Tail(path)
         self._header: Header | None = None
-        self._again = again or (lambda: Tail(path))
-        self._run: Run | None = None
         self._report: Report | None = None
         self._read = 0  # bytes
         self._total = 0
         self._history = History()
-        self._late: Follower | None = None  # reads for the history; None: it is fed with what the report is
         self._details = Details()
         self._recent: deque[AnyEvent] = deque(maxlen=RECENT)
         self._latest: Report | None = None  # with the events behind each finding
         self._grew: dict[str, tuple[int, int]] = {}  # id of a finding -> its count, and the step at which that grew
         self._fresh: frozenset[str] = frozenset()
-        self._unsettled = False  # the history has events that nobody sees yet
-        self._told_all = False  # the history read by itself has come as far as the report
-        self._settled_at = self._settled_s = 0.0  # of the history, as of the report
         self._stale = False  # events have come since the last report,
         self._reported_s = 0.0  # which took this long, and
         self._reported_at = 0.0  # when it was made; both of the monotonic clock
@@ -100,9 +92,8 @@ class Feed:
     def close(self) -> None:
         """Close the file."""
         self._tail.close()
-        if self._late is not None:
-            self._late.close()
 
+    @no_collection()
     def advance(self) -> Snapshot:
         """Read what has been written since the last call, within the time budget."""
         # Before the log is read: the last events of a process are shown before it is called lost.
@@ -112,20 +103,18 @@ class Feed:
             fresh = self._slice()
             while self._read < self._total and time.monotonic() < until:
                 fresh |= self._slice()
-            self._read_history(until)
             self._trouble = ""
         except LogError as error:
             fresh, self._trouble = False, str(error)
             self._tail.close()  # the next poll opens the file again
         self._stale |= fresh
-        if self._run is not None and (self._report is None or (self._stale and self._worth_a_report())):
+        if self._header is not None and (self._report is None or (self._stale and self._worth_a_report())):
             began = time.monotonic()
-            settled = self._run.settled()
+            settled = self._history.run.settled()
             self._latest = summarize(settled, self.path, self._tail.notes, None)
             self._report = plain(self._latest)
             self._details = details(settled)
-            if isinstance(settled, KeptRun):
-                self._history.settle(self._main_steps(), settled)
+            self._history.settle(self._main_steps(), settled)
             self._note_growth(self._report)
             self._reported_at = time.monotonic()
             self._reported_s, self._stale = self._reported_at - began, False
@@ -150,26 +139,10 @@ class Feed:
             fresh=self._fresh,
         )
 
-    def _read_history(self, until: float) -> None:
-        """Where the history is read by itself, read on once the report is of the whole log."""
-        if self._late is None or self._report is None or self._read < self._total:
-            return
-        while events := self._late.poll(self._slice_bytes):
-            self._history.feed(events)
-            self._unsettled = True
-            if time.monotonic() >= until:
-                break
-        self._told_all = not events
-        now = time.monotonic()
-        if self._unsettled and (not events or now - self._settled_at > _PATIENCE * self._settled_s):
-            self._history.settle(self._main_steps())
-            self._settled_at, self._unsettled = time.monotonic(), False
-            self._settled_s = self._settled_at - now
-
     @property
     def complete(self) -> bool:
-        """Whether report and history are of all that was written."""
-        return self._read >= self._total and (self._late is None or self._told_all)
+        """Whether all that was written is known."""
+        return self._read >= self._total
 
     def _main_steps(self) -> str:
         return self._report.steps[0].name if self._report is not None and self._report.steps else ""
@@ -185,16 +158,11 @@ class Feed:
             self._total = os.stat(self.path).st_size
         except OSError:
             self._total = self._read  # there is no file; the tail knows whether that is an error
-        with no_collection():
-            events = self._tail.poll(self._slice_bytes)
+        events = self._tail.poll(self._slice_bytes)
         if self._tail.header is not self._header:
             self._begin()
-        if self._run is not None:
-            if self._late is None:
-                self._history.feed(events)
-            else:
-                with no_collection():
-                    self._run.feed_all(events)
+        if self._header is not None:
+            self._history.feed(events)
         # A poll takes a whole slice unless it meets the end of the file. What is compressed is longer than its file.
         ended = getattr(self._tail, "ended", None)
         most = self._total if ended is not False else self._total - 1
@@ -210,13 +178,7 @@ class Feed:
             self._restarts += 1
             self._read = 0
         self._header = self._tail.header
-        self._history = History()
-        if self._late is not None:
-            self._late.close()
-        self._late = self._again() if self._total > self.long_bytes else None
-        self._run = None
-        if self._header is not None:
-            self._run = self._history.run if self._late is None else Run(long=True)
+        self._history = History(long=self._total > _LONG)
         self._report = self._latest = None
         self._details = Details()
         self._recent.clear()
@@ -233,9 +195,9 @@ class Feed:
 
     def finding(self, id: str) -> tuple[Finding, Report, Run] | None:
         """A finding of the latest report with the events behind it, and what it is a finding of."""
-        report, run = self._latest, self._run
+        report = self._latest
         found = next((one for one in report.findings if one.id == id), None) if report is not None else None
-        return (found, report, run) if found is not None and report is not None and run is not None else None
+        return (found, report, self._history.run) if found is not None and report is not None else None
 
     def _note_growth(self, report: Report) -> None:
         """Note the step at which each finding was last seen to happen again."""

@@ -162,12 +162,7 @@ class FleetFeed:
         self._others = len(jobs) - 1
         for path in sorted(jobs[newest])[:_MOST]:
             if path not in self._feeds:
-                self._feeds[path] = Feed(
-                    path,
-                    clock=self._clock,
-                    tail=self._opened(path),
-                    again=lambda path=path: self._opened(path),  # type: ignore[misc]
-                )
+                self._feeds[path] = Feed(path, clock=self._clock, tail=self._opened(path))
         if not self._chosen:
             self._chosen = min(self._feeds, key=lambda path: (self._headers[path].rank, path))
 

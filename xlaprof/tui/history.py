@@ -1,8 +1,4 @@
-"""What is drawn of the whole run: its steps one by one, and its timeline.
-
-Keeping them takes several times as long as the report alone. So a long recording is read for its report first, and
-then once more, by a follower of its own, for its history.
-"""
+"""What is shown of the whole run: the totals of its report, its steps one by one, and its timeline."""
 
 from __future__ import annotations
 
@@ -14,18 +10,20 @@ from xlaprof.analysis.run import KeptRun
 from xlaprof.analysis.timeline.kept import KeptWindow
 from xlaprof.analysis.views.course import Bar, Course, course
 from xlaprof.analysis.views.details import Details
-from xlaprof.analysis.views.lanes import Lanes
+from xlaprof.analysis.views.lanes import Lanes, feed_both
 from xlaprof.analysis.views.moment import Moment, moment
 from xlaprof.analysis.views.painting import Painting, View, paint
-from xlaprof.collection import no_collection
 from xlaprof.events import AnyEvent
 
 
 class History:
-    """Events in; steps, and views of the timeline out. Other threads may call :meth:`paint` and :meth:`moment`."""
+    """Events in; steps, and views of the timeline out. Other threads may call :meth:`paint` and :meth:`moment`.
 
-    def __init__(self) -> None:
-        self.run = KeptRun()
+    ``long``: many events will follow.
+    """
+
+    def __init__(self, *, long: bool = False) -> None:
+        self.run = KeptRun(long=long)
         self.course = Course()
         self._lanes = Lanes()
         self._window: KeptWindow | None = None  # settled
@@ -33,15 +31,11 @@ class History:
 
     def feed(self, events: Sequence[AnyEvent]) -> None:
         """Take events in."""
-        with no_collection(), self._lock:
-            self.run.feed_all(events)
-            if self.run.following is None:  # of a second recording in the log only the totals are known
-                for event in events:
-                    self._lanes.feed(event)
+        with self._lock:
+            feed_both(self.run, self._lanes, events)
 
-    def settle(self, name: str, settled: KeptRun | None = None) -> None:
+    def settle(self, name: str, settled: KeptRun) -> None:
         """Have the steps called ``name``, and the idle time, as far as events came. ``settled``: the run's twin."""
-        settled = settled or self.run.settled()
         self._window = settled.window
         self.course = course(settled, name)
 

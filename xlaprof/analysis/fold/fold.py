@@ -60,7 +60,7 @@ class Fold(Totals):
         remaining = iter(events)
         left = _RELIEVED_EVERY - self.events % _RELIEVED_EVERY
         while batch := list(islice(remaining, min(self._next_batch(), left))):
-            if len(batch) > _FEW and _has_numpy():
+            if len(batch) > _FEW and has_numpy():
                 from .columns.count import count  # imports numpy: a tenth of a second
 
                 count(self, batch, self._feed_singly)
@@ -169,5 +169,6 @@ class Fold(Totals):
 
 
 @cache
-def _has_numpy() -> bool:
+def has_numpy() -> bool:
+    """Whether numpy is installed."""
     return find_spec("numpy") is not None

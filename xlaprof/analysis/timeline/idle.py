@@ -21,7 +21,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -33,6 +33,12 @@ from xlaprof.analysis.sums import add_bounded
 from .device import IdleStretch
 from .host import CHECKPOINT, COMPILE, DATA, GIL, OTHER, SCOPE, TRACING, Segment, within
 from .occasions import Occasions
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Column = NDArray[np.int64]
 
 LONGEST = 32  # gaps kept one by one
 _PLACES = 32  # lines kept per cause
@@ -209,6 +215,8 @@ class IdleBlame(msgspec.Struct):
                 first = bisect_right(over, start)
                 in_step = first < len(steps) and steps[first][0] <= start
                 self.remember(start, end, parts, inside, steps[first][2] if in_step else -1)
+            else:
+                self.sum_up(start, end - start, parts)
         for each, of_each in spent.items():
             causes[each].add(of_each)
         for each, habit in lasting.items():
@@ -371,6 +379,12 @@ class IdleBlame(msgspec.Struct):
     def remember(self, begin: int, stop: int, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
         ranked = tuple(sorted(parts.items(), key=lambda part: -part[1]))
         self._keep(LongGap(stop - begin, begin, step, ranked, *self.where(ranked[0][0], segments)))
+
+    def sum_up(self, begin: int, ns: int, parts: dict[Cause, int]) -> None:
+        """Told of each gap that is not remembered, for those who keep all, if only their sums."""
+
+    def sum_up_many(self, begins: Column, lengths: Column, causes: Sequence[Cause], main: Column) -> None:
+        """Like :meth:`sum_up` of many gaps. ``main``: the number of the cause of most of each."""
 
     def where(self, main: Cause, segments: Sequence[Segment]) -> tuple[int, tuple[int, int]]:
         """The stack and the hole that a gap is shown with, by its main cause and the segments in it."""

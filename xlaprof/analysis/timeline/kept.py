@@ -6,8 +6,8 @@ In bounded memory: neighbouring steps become one row when there are too many, sh
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from typing import Self
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -17,9 +17,12 @@ from .idle import LONGEST, Cause, IdleBlame, LongGap
 from .spans import Spans
 from .window import CAUSES, Split, Window
 
+if TYPE_CHECKING:
+    from .columns.intervals import Column
+
 ROWS = 4_096  # of the steps of one name
 NAMES = 8  # of steps: further ones are not kept
-GAPS = 60_000
+GAPS = 120_000  # weight of those kept (:mod:`~xlaprof.analysis.timeline.spans`)
 
 
 class StepRow(msgspec.Struct):
@@ -33,13 +36,14 @@ class StepRow(msgspec.Struct):
     most: int = 0  # the longest
     busy: int = 0  # summed over the devices
     parts: list[int] = msgspec.field(default_factory=lambda: [0] * CAUSES)
+    latest: int = 0  # when the last step began
 
     def add(self, other: StepRow) -> None:
         """Add steps that came later, or earlier."""
         if other.start < self.start:
             self.start, self.first = other.start, other.first
-        else:
-            self.last = other.last
+        if other.latest >= self.latest:
+            self.latest, self.last = other.latest, other.last
         self.steps += other.steps
         self.total += other.total
         self.most = max(self.most, other.most)
@@ -50,9 +54,8 @@ class StepRow(msgspec.Struct):
 class StepRows:
     """The steps of one name but the first, as rows of as many steps each as make at most :data:`ROWS`."""
 
-    def __init__(self, most: int = ROWS) -> None:
+    def __init__(self) -> None:
         self.first: StepRow | None = None  # it compiles
-        self._most = most
         self._rows: dict[int, StepRow] = {}  # by ordinal >> shift
         self._shift = 0
 
@@ -67,7 +70,24 @@ class StepRows:
                 return
             row = later
         self._put(ordinal >> self._shift, row)
-        while len(self._rows) > self._most:
+        self._bound()
+
+    def add_all(self, steps: Column, busy: Column, parts: Column) -> None:
+        """Add many steps, as :meth:`Window.passed_at_once` has them."""
+        from .columns.intervals import MOST
+        from .columns.kept import summed
+
+        start, end, _, ordinals, _ = steps
+        if self.first is None or start.min() < self.first.start or (end - start).max() >= MOST:
+            for ordinal, fields in summed(steps, busy, parts, ordinals):
+                self.add(ordinal, StepRow(*fields))
+            return
+        for number, fields in summed(steps, busy, parts, ordinals >> self._shift):
+            self._put(number, StepRow(*fields))
+        self._bound()
+
+    def _bound(self) -> None:
+        while len(self._rows) > ROWS:
             self._shift += 1
             held, self._rows = self._rows, {}
             for number, one in held.items():
@@ -86,25 +106,33 @@ class StepRows:
 
 
 class EveryGap(IdleBlame):
-    """Keeps every gap with its blame, beside the longest ones. ``spans`` has one row; details are :class:`LongGap`."""
+    """Keeps every gap with its blame, if only in a sum, beside the longest ones.
+
+    ``spans`` has one row; details are :class:`LongGap`.
+    """
 
     spans: Spans[int, Cause] = msgspec.field(default_factory=lambda: Spans(GAPS))
 
     @property
     def shortest(self) -> int:
-        return -1
+        return min(super().shortest, self.spans.grain - 1)
+
+    def sum_up(self, begin: int, ns: int, parts: dict[Cause, int]) -> None:
+        self.spans.add(0, begin, begin + ns, max(parts, key=parts.__getitem__))
+
+    def sum_up_many(self, begins: Column, lengths: Column, causes: Sequence[Cause], main: Column) -> None:
+        from .columns.intervals import grouped, in_cells
+
+        for code, those in grouped(main):
+            self.spans.add_sums(0, causes[code], in_cells(begins[those], lengths[those], self.spans.grain))
 
     def _keep(self, gap: LongGap) -> None:
-        self.put(gap)
+        self.spans.add(0, gap.start, gap.start + gap.dur, gap.parts[0][0], gap)
         if len(self.longest) < LONGEST:
             heapq.heappush(self.longest, (gap.dur, self.serial, gap))
         elif gap.dur > self.longest[0][0]:
             heapq.heapreplace(self.longest, (gap.dur, self.serial, gap))
         self.serial += 1
-
-    def put(self, gap: LongGap) -> None:
-        """Keep a gap for those who draw it."""
-        self.spans.add(0, gap.start, gap.start + gap.dur, gap.parts[0][0], gap)
 
 
 class KeptWindow(Window):
@@ -116,10 +144,23 @@ class KeptWindow(Window):
         self.steps: dict[int, StepRows] = {}  # by name
 
     def passed(self, name: int, num: int, ordinal: int, start: int, split: Split) -> None:
+        if (rows := self._rows_of(name)) is not None:
+            parts = split.parts.copy()
+            rows.add(ordinal, StepRow(start, num, num, 1, split.total, split.total, split.busy, parts, start))
+
+    def passed_at_once(self, steps: Column, busy: Column, parts: Column) -> None:
+        from .columns.intervals import grouped
+
+        for name, those in grouped(steps[4]):
+            if (rows := self._rows_of(name)) is not None:
+                rows.add_all(steps[:, those], busy[those], parts[those])
+
+    def _rows_of(self, name: int) -> StepRows | None:
         rows = self.steps.get(name)
-        if rows is None:
-            if len(self.steps) >= NAMES:
-                return
+        if rows is None and len(self.steps) < NAMES:
             rows = self.steps[name] = StepRows()
-        parts = split.parts.copy()
-        rows.add(ordinal, StepRow(start, num, num, 1, split.total, split.total, split.busy, parts))
+        return rows
+
+    def plan_next_settle(self) -> None:
+        super().plan_next_settle()
+        self.idle.spans.relieve()

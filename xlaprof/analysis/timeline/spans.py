@@ -1,17 +1,19 @@
 """Stretches of time to be drawn: each by itself in a short recording, and in a long one as fine as memory allows.
 
 A drawing of a long run shows no stretch that is shorter than a dot. So when there are too many, the short ones become
-sums in cells of equal length (the *grain*), and the long ones stay as they are. The grain doubles until both are few.
+sums in cells of equal length (the *grain*), and the long ones stay as they are. The grain doubles until both are few:
+whenever :meth:`Spans.relieve` is called, so that it does not depend on the order of what was added meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from xlaprof.analysis.sums import twin
 
-MOST = 200_000  # stretches and cells kept, of all rows
+MOST = 400_000  # weight of the stretches and cells kept, of all rows
+_WHOLE = 2  # weight of a stretch; a cell with one kind weighs 1
 
 K = TypeVar("K", bound=Hashable)  # what cells tell apart
 R = TypeVar("R", bound=Hashable)  # keys of rows
@@ -31,30 +33,51 @@ class Row(Generic[K]):
 
     def __init__(self) -> None:
         self.whole: list[Stretch[K]] = []
-        self.cells: dict[int, dict[K, list[int]]] = {}  # kind -> [ns, stretches]
+        self.cells: dict[K, dict[int, tuple[int, int]]] = {}  # of each kind: number of a cell -> ns, stretches
 
-    def copy(self) -> Self:
-        return twin(self)
+    def copy(self) -> Row[K]:
+        made: Row[K] = Row()
+        made.whole = self.whole.copy()
+        made.cells = {kind: cells.copy() for kind, cells in self.cells.items()}
+        return made
 
-    def __len__(self) -> int:
-        return len(self.whole) + len(self.cells)
+    @property
+    def weight(self) -> int:
+        return _WHOLE * len(self.whole) + sum(map(len, self.cells.values()))
 
     def within(self, start: int, end: int) -> list[Stretch[K]]:
         """The stretches that lie in ``[start, end)``, if only in part."""
         return [one for one in self.whole if one.end > start and one.start < end]
 
-    def put(self, cell: int, kind: K, ns: int, count: int) -> bool:
-        """Add to a cell; whether it is a new one."""
-        held = self.cells.get(cell)
-        if new := held is None:
-            held = self.cells[cell] = {}
-        sums = held.get(kind)
-        if sums is None:
-            held[kind] = [ns, count]
-        else:
-            sums[0] += ns
-            sums[1] += count
-        return new
+    def by_cell(self) -> dict[int, list[tuple[K, int, int]]]:
+        """Kind, ns and stretches of all that is in each cell."""
+        found: dict[int, list[tuple[K, int, int]]] = {}
+        for kind, cells in self.cells.items():
+            for number, sums in cells.items():
+                found.setdefault(number, []).append((kind, *sums))
+        return found
+
+    def put(self, kind: K, sums: Iterable[tuple[int, int, int]]) -> int:
+        """Add to cells: the number of one, ns, stretches; returns how many are new."""
+        cells = self.cells.setdefault(kind, {})
+        before = len(cells)
+        for number, ns, count in sums:
+            held = cells.get(number)
+            cells[number] = (held[0] + ns, held[1] + count) if held is not None else (ns, count)
+        return len(cells) - before
+
+    def coarsen(self, before: int, grain: int) -> None:
+        """Have cells of ``grain``, where they were of ``before``, and what is shorter in them."""
+        cells, self.cells = self.cells, {}
+        for kind, sums in cells.items():
+            self.put(kind, ((number * before // grain, *held) for number, held in sums.items()))
+        short: dict[K, list[tuple[int, int, int]]] = {}
+        for start, end, kind, _ in self.whole:
+            if end - start < grain:
+                short.setdefault(kind, []).append((start // grain, end - start, 1))
+        self.whole = [one for one in self.whole if one.end - one.start >= grain]
+        for kind, found in short.items():
+            self.put(kind, found)
 
 
 class Spans(Generic[R, K]):
@@ -72,36 +95,34 @@ class Spans(Generic[R, K]):
 
     def add(self, key: R, start: int, end: int, kind: K, detail: Any = None) -> None:
         """Note that ``kind`` lasted over ``[start, end)``."""
+        if end - start < self.grain:
+            self._held += self._row(key).put(kind, ((start // self.grain, end - start, 1),))
+        else:
+            self._row(key).whole.append(Stretch(start, end, kind, detail))
+            self._held += _WHOLE
+
+    def add_sums(self, key: R, kind: K, sums: Iterable[tuple[int, int, int]]) -> None:
+        """Add what is shorter than the grain: the number of its cell, ns, how many stretches."""
+        self._held += self._row(key).put(kind, sums)
+
+    def relieve(self) -> None:
+        """Where there are too many, have at most half as many, of a coarser grain."""
+        if self._held <= self._most:
+            return
+        if not self.grain:
+            lengths = sorted(one.end - one.start for row in self.rows.values() for one in row.whole)
+            self._coarsen(1 << lengths[len(lengths) // 2].bit_length())  # half of them are shorter
+        while self._held > self._most // 2 and self.grain < 1 << 62:
+            self._coarsen(2 * self.grain)
+
+    def _coarsen(self, grain: int) -> None:
+        for row in self.rows.values():
+            row.coarsen(self.grain, grain)
+        self.grain = grain
+        self._held = sum(row.weight for row in self.rows.values())
+
+    def _row(self, key: R) -> Row[K]:
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = Row()
-        if end - start < self.grain:
-            self._held += row.put(start // self.grain, kind, end - start, 1)
-        else:
-            row.whole.append(Stretch(start, end, kind, detail))
-            self._held += 1
-        if self._held > self._most:
-            self._coarsen()
-
-    def _coarsen(self) -> None:
-        """Have at most half as many, of a coarser grain."""
-        lengths = sorted(one.end - one.start for row in self.rows.values() for one in row.whole)
-        if not self.grain and lengths:
-            self.grain = 1 << lengths[len(lengths) // 2].bit_length()  # half of them are shorter
-            self._regrain(1)
-        while self._held > self._most // 2 and self.grain < 1 << 62:
-            self.grain = max(1, 2 * self.grain)
-            self._regrain(2)
-
-    def _regrain(self, times: int) -> None:
-        self._held = 0
-        for row in self.rows.values():
-            cells, row.cells = row.cells, {}
-            for number, cell in cells.items():
-                for kind, (ns, count) in cell.items():
-                    row.put(number // times, kind, ns, count)
-            short = [one for one in row.whole if one.end - one.start < self.grain]
-            row.whole = [one for one in row.whole if one.end - one.start >= self.grain]
-            for one in short:
-                row.put(one.start // self.grain, one.kind, one.end - one.start, 1)
-            self._held += len(row)
+        return row

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -21,6 +21,12 @@ from .device import DeviceTimeline, IdleStretch
 from .host import OTHER, SCOPE, TRACING, HostTimeline, Segment, within
 from .idle import HoleRow, IdleBlame, SampleSpan, TracingLeft
 from .schedule import Schedule
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Column = NDArray[np.int64]
 
 _SETTLE_AT = 8192  # segments and executions held before settling
 KEEP = 4096  # of them held back where no step shows what is finished
@@ -150,6 +156,12 @@ class Window:
 
     def passed(self, name: int, num: int, ordinal: int, start: int, split: Split) -> None:
         """Told of each step whose time is known, one by one, for those who keep steps."""
+
+    def passed_at_once(self, steps: Column, busy: Column, parts: Column) -> None:
+        """Like :meth:`passed` of many steps.
+
+        Rows of ``steps``: start, end, number, ordinal, name. Of each of them ``busy`` has an entry, ``parts`` a row.
+        """
 
     def has_room_for(self, holes: int) -> bool:
         """Whether this many more holes are kept."""

@@ -12,7 +12,8 @@ from xlaprof.analysis.places import short
 from xlaprof.analysis.timeline.spans import Stretch
 from xlaprof.analysis.views.course import Bar
 from xlaprof.analysis.views.details import Again, Details, Graph, LineCost, by_line, changed
-from xlaprof.analysis.views.lanes import HOST, Kind, Lanes, label, place_of
+from xlaprof.analysis.views.drawn import HOST, Kind
+from xlaprof.analysis.views.lanes import Lanes, label, place_of
 from xlaprof.text.quantities import duration, times
 
 LINES = 200

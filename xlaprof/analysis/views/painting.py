@@ -18,7 +18,8 @@ from xlaprof.analysis.run import KeptRun
 from xlaprof.analysis.timeline.idle import Cause, LongGap
 from xlaprof.analysis.timeline.kept import KeptWindow
 from xlaprof.analysis.timeline.spans import Row, Stretch
-from xlaprof.analysis.views.lanes import DEVICE, TRANSFERS, Kind, Lanes, label, part_of, title
+from xlaprof.analysis.views.drawn import DEVICE, TRANSFERS, Kind
+from xlaprof.analysis.views.lanes import Lanes, label, part_of, title
 from xlaprof.analysis.views.lanes import place_of as line_of
 
 ROWS = 40  # further ones are left out
@@ -133,12 +134,12 @@ def _cells(of: _Drawn, start: int, cell: int, width: int) -> tuple[Cell, ...]:
         for n in range(first + 1, past):
             owner[n] = part
         filled[past][part] = filled[past].get(part, 0) + until - past * cell
-    for number, kinds in of.row.cells.items():
-        at = number * of.grain
-        if start <= at < end:
-            here = filled[(at - start) // cell]
-            for kind, (ns, _) in kinds.items():
-                part = of.part(kind)
+    for kind, sums in of.row.cells.items():
+        part = of.part(kind)
+        for number, (ns, _) in sums.items():
+            at = number * of.grain
+            if start <= at < end:
+                here = filled[(at - start) // cell]
                 here[part] = here.get(part, 0) + ns
     return tuple(_cell(owner[n], filled[n], cell) for n in range(width))
 
@@ -160,9 +161,9 @@ def _account(of: _Drawn, at: int, cell: int, begin: int) -> Account | None:
         text, place, blame = of.tell(best)
         return Account(text, (best.start - begin) / 1e9, (best.end - best.start) / 1e9, place, blame, len(inside))
     summed: dict[str, list[int]] = {}
-    for number, kinds in of.row.cells.items():
-        if at <= number * of.grain < at + cell:
-            for kind, (ns, count) in kinds.items():
+    for kind, cells in of.row.cells.items():
+        for number, (ns, count) in cells.items():
+            if at <= number * of.grain < at + cell:
                 sums = summed.setdefault(of.part(kind), [0, 0])
                 sums[0] += ns
                 sums[1] += count

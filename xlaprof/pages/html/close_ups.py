@@ -65,8 +65,9 @@ class _Close(Spans[Any, Any]):
     def put_into(self, spans: Spans[Any, Any]) -> None:
         """Replace the sums of these parts by what was taken."""
         for key, row in spans.rows.items():
-            for cell in [cell for cell in row.cells if self._is_whole(cell * spans.grain)]:
-                del row.cells[cell]
+            for cells in row.cells.values():
+                for cell in [cell for cell in cells if self._is_whole(cell * spans.grain)]:
+                    del cells[cell]
             mine = self.rows.get(key)
             row.whole += [one for one in mine.whole if self._is_whole(one.start)] if mine is not None else ()
 

@@ -13,7 +13,8 @@ from xlaprof.analysis.timeline.host import CAUSES, SCOPE
 from xlaprof.analysis.timeline.idle import Cause, LongGap
 from xlaprof.analysis.timeline.kept import KeptWindow, StepRow
 from xlaprof.analysis.timeline.spans import Row
-from xlaprof.analysis.views.lanes import DEVICE, HOST, STEPS, TRANSFERS, Kind, Told, label, part_of, title
+from xlaprof.analysis.views.drawn import DEVICE, HOST, STEPS, TRANSFERS, Kind, Told
+from xlaprof.analysis.views.lanes import label, part_of, title
 from xlaprof.text.parts import PARTS
 from xlaprof.text.strings import printable
 
@@ -144,13 +145,13 @@ class _Drawing:
         """Of each cell: its begin since the one before, kinds, and of each kind its label, length, and stretches."""
         numbers: list[int] = []
         last = 0
-        for at, cell in sorted(row.cells.items()):
+        for at, cell in sorted(row.by_cell().items()):
             start = (at * grain - self._begin) // self._unit
             if start + grain // self._unit < 0:
                 continue
             numbers += (max(0, start) - last, len(cell))
             last = max(0, start)
-            for kind, (ns, count) in cell.items():
+            for kind, ns, count in cell:
                 numbers += (number(kind), ns // self._unit, count)
         return numbers
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from itertools import islice
 from typing import NamedTuple
 
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.occurrences import Occurrences, occurrences
 from xlaprof.analysis.run import KeptRun
 from xlaprof.analysis.timeline.kept import KeptWindow
-from xlaprof.analysis.views.lanes import Lanes
+from xlaprof.analysis.views.lanes import Lanes, feed_both
+from xlaprof.collection import no_collection
 from xlaprof.events import AnyEvent
 from xlaprof.log import Reader
 
 from .close_ups import CloseUp, choose, draw
 
 _SHORT = 4_000_000  # bytes of a recording whose events are kept, and not read once more for each finding
+_AT_ONCE = 65_536  # events
 _TOLD = 8  # findings of a long recording of which it is told when they happened
 
 #: opens the recording, for one reading; the second argument says what for
@@ -39,17 +42,17 @@ class Gathered(NamedTuple):
 
 def gather(path: str, read: Open, since_step: int | None = None) -> Gathered:
     """Read the recording at ``path``: once; a long one once more for each of its first findings, and for close-ups."""
-    run, lanes = KeptRun(since_step), Lanes()
-    held: list[AnyEvent] = []
     reader, events = read("reading")
     short = os.path.getsize(path) <= _SHORT
-    with closing(reader):
-        for event in events:
-            run.feed(event)
-            if run.following is None and not run.waiting:
-                lanes.feed(event)
+    run, lanes = KeptRun(since_step, long=not short), Lanes()
+    held: list[AnyEvent] = []
+    with closing(reader), no_collection():
+        remaining = iter(events)
+        while batch := list(islice(remaining, _AT_ONCE)):
+            feed_both(run, lanes, batch)
             if short:
-                held.append(event)
+                held += batch
+    lanes.spans.relieve()
     report = run.report(path, reader.notes)
     found = report.findings if short else report.findings[:_TOLD]
     happened = []

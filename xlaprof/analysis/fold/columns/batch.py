@@ -14,28 +14,27 @@ import msgspec
 import numpy as np
 
 from xlaprof import events as ev
-from xlaprof.analysis.timeline.columns.intervals import Column, Flags, NotVectorizable, unique
+from xlaprof.analysis.timeline.columns.intervals import MOST, Column, Flags, NotVectorizable, unique
 
 #: Kind of event counted in columns -> the fields that are counted. Lengths come after ``t``.
 FIELDS: dict[type, tuple[str, ...]] = {
     ev.Scope: ("t", "dur", "name", "depth", "tid"),
-    ev.Step: ("t", "dur", "name", "num"),
+    ev.Step: ("t", "dur", "name", "num", "tid"),
     ev.Hole: ("t", "dur", "before", "after", "tid"),
-    ev.Barrier: ("t", "dur", "stack", "ops", "tracing", "execution", "loops"),
+    ev.Barrier: ("t", "dur", "stack", "ops", "tracing", "execution", "loops", "tid"),
     ev.Execute: ("t", "start", "end", "enqueue", "program", "stack", "device"),
     ev.TransferToDevice: ("t", "dur", "bytes", "stack", "tid", "calls", "again"),
     ev.TransferFromDevice: ("t", "dur", "wait", "bytes", "op", "stack", "tid", "late"),
     ev.DeviceWait: ("t", "dur", "stack", "tid"),
     ev.DataWait: ("t", "dur", "stack", "tid"),
-    ev.Gc: ("t", "dur", "stack"),
+    ev.Gc: ("t", "dur", "stack", "tid"),
     ev.Live: (),
-    ev.StepDigest: ("t", "dur", "name", "num", "executions", "busy", "tracing", "barriers"),
+    ev.StepDigest: ("t", "dur", "name", "num", "executions", "busy", "tracing", "barriers", "tid"),
 }
 #: Kinds that may be counted before or after the events around them.
 ANYTIME = (ev.Text, ev.Stack, ev.Batches, ev.Thread, ev.Evicted, ev.Sample, ev.Look, ev.Counters)
-#: Fields that are summed up: below MOST, so that a batch's sum fits a machine word.
+#: Fields that are summed up.
 _SUMMED = frozenset({"dur", "wait", "bytes", "ops", "tracing", "enqueue", "executions", "busy", "barriers", "calls"})
-MOST = 1 << 46
 
 _CODES = {kind: code for code, kind in enumerate([*FIELDS, *ANYTIME], 1)}  # 0: neither
 

@@ -189,7 +189,7 @@ def _add(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> Fresh:
     _add_pauses(run, part)
     add_rhythms(run, part, ends, sums)
     waited = add_reads(run, part, cuts, numbers)
-    digests = add_digests(run, sums)
+    digests = add_digests(run, sums, ends)
     runs = add_runs(run, part)
     recorded, traced = _add_barriers(run, part, cuts)
     unread = part[ev.Execute].at[~part[ev.Execute].for_reads]

@@ -12,9 +12,10 @@ import numpy as np
 from xlaprof.analysis.fold.reads_and_fallbacks import pair
 from xlaprof.analysis.fold.totals import Totals
 from xlaprof.analysis.timeline import host
-from xlaprof.analysis.timeline.columns.intervals import Column, grouped, require
+from xlaprof.analysis.timeline.columns.intervals import MOST, Column, grouped, require
+from xlaprof.analysis.timeline.window import CAUSES
 
-from .batch import MOST, Kind
+from .batch import Kind
 
 
 class Sums(NamedTuple):
@@ -75,8 +76,8 @@ def check_digests(run: Totals, sums: DigestSums) -> None:
     require(not len(sums.digests) or 0 in run.window.devices)
 
 
-def add_digests(run: Totals, found: DigestSums) -> Column:
-    """Count digests; returns the device time of each: start, end, ns of work."""
+def add_digests(run: Totals, found: DigestSums, ends: Kind) -> Column:
+    """Count digests; returns the device time of each: start, end, ns of work. ``ends``: of all steps of their part."""
     digests, window = found.digests, run.window
     start, dur, busy = digests["t"], digests["dur"], digests["busy"]
     for name, sums in found.scopes.items():
@@ -94,13 +95,14 @@ def add_digests(run: Totals, found: DigestSums) -> Column:
         host.TRACING: digests["tracing"],
         host.SCOPE: found.total(list(found.scopes.values())),
     }
+    parts, left = np.zeros((len(dur), CAUSES), np.int64), dur.copy()
+    for cause, ns in of_cause.items():  # sums that may overlap: each gets at most the time still left
+        parts[:, cause] = np.minimum(ns, left)
+        left -= parts[:, cause]
+    parts[:, host.OTHER] = left
     for name, those in grouped(digests["name"]):
-        left = dur[those]
-        parts = [0] * (host.SCOPE + 1)
-        for cause, ns in of_cause.items():  # sums that may overlap: each gets at most the time still left
-            part = np.minimum(ns[those], left)
-            parts[cause] = int(part.sum())
-            left = left - part
-        parts[host.OTHER] = int(left.sum())
-        window.split(name, first=False).add(len(those), int(dur[those].sum()), int(busy[those].sum()), parts)
+        ns = parts[those].sum(axis=0).tolist()
+        window.split(name, first=False).add(len(those), int(dur[those].sum()), int(busy[those].sum()), ns)
+    ordinals = window.next_ordinal + np.searchsorted(ends.at, digests.at)
+    window.passed_at_once(np.stack((start, start + dur, digests["num"], ordinals, digests["name"])), busy, parts)
     return np.stack((start, start + dur, busy))

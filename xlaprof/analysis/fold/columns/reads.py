@@ -10,10 +10,18 @@ import numpy as np
 
 from xlaprof.analysis.fold.reads_and_fallbacks import PENDING, PLACES, STALL_NS, Read
 from xlaprof.analysis.fold.totals import Totals
-from xlaprof.analysis.timeline.columns.intervals import Column, Flags, NotVectorizable, grouped, require, up_to
+from xlaprof.analysis.timeline.columns.intervals import (
+    MOST,
+    Column,
+    Flags,
+    NotVectorizable,
+    grouped,
+    require,
+    up_to,
+)
 from xlaprof.events import DeviceWait, Execute, Step, TransferFromDevice
 
-from .batch import MOST, Kind, Kinds, require_known
+from .batch import Kind, Kinds, require_known
 from .digests import DigestSums
 
 _OPS = 32  # bits of the id of an operation, beside that of a stack

@@ -2,63 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 
 from xlaprof.analysis.timeline.host import OTHER, SCOPE, TRACING
+from xlaprof.analysis.timeline.window import CAUSES, Split
 
-from .intervals import Column, cut, pairs, sums, unique
-
-
-class Divided(NamedTuple):
-    """Steps of one name, summed; the first of a name by itself. Nanoseconds."""
-
-    name: int
-    first: bool
-    steps: int
-    total: int
-    busy: int
-    parts: list[int]  # by cause; all scopes are one
+from .intervals import Column, cut, pairs, sums
 
 
-def divide(
-    steps: Column,
-    known: Mapping[int, int],
-    segments: Column,
-    busy: Column,
-) -> Iterator[Divided]:
-    """``known``: ns of a step settled already, by ordinal. The others are a window's lists, in columns."""
-    start, end, _, ordinal, name, first, tracing = steps
+def divide(steps: Column, carried: Mapping[int, Split], segments: Column, busy: Column) -> tuple[Column, Column]:
+    """ns that the device was busy in each step, and a row for each step with its ns by cause; all scopes are one.
+
+    ``carried``: what of a step is settled already, by ordinal. The others are a window's lists, in columns.
+    """
+    start, end, _, ordinal, _, _, tracing = steps
     begins, ends, cause, _ = segments
     painted = cut(start, np.maximum(start, end), begins, ends)
-    blank = end - start - sums(painted.ns, painted.outer, len(start))
-    for open_before, ns in known.items():
-        blank[ordinal == open_before] -= ns
-    tracing = np.minimum(tracing, blank)
+    parts = np.zeros((len(start), CAUSES), np.int64)
+    np.add.at(parts, (painted.outer, np.minimum(cause[painted.inner], SCOPE)), painted.ns)
     # stretches of several devices overlap: only the last one that begins before a step counts
     begins, ends = busy
     after = np.searchsorted(begins, start, "right")
     past = np.maximum(np.searchsorted(begins, end, "left"), after)
     ran = pairs(start, end, begins, ends, np.maximum(after - 1, 0), past)
-    ran_ns = np.maximum(ran.ns, 0)
-
-    causes = np.minimum(cause[painted.inner], SCOPE)
-    _, group = unique(2 * name + first)
-    _, one = np.unique(group, return_index=True)
-    for n in np.argsort(one).tolist():  # as they came
-        which = group == n
-        parts = np.zeros(SCOPE + 1, np.int64)
-        inside = which[painted.outer]
-        np.add.at(parts, causes[inside], painted.ns[inside])
-        parts[TRACING] += tracing[which].sum()
-        parts[OTHER] += (blank - tracing)[which].sum()
-        yield Divided(
-            name=int(name[one[n]]),
-            first=bool(first[one[n]]),
-            steps=int(which.sum()),
-            total=int((end - start)[which].sum()),
-            busy=int(ran_ns[which[ran.outer]].sum()),
-            parts=parts.tolist(),
-        )
+    ran_ns = sums(np.maximum(ran.ns, 0), ran.outer, len(start))
+    for one, split in carried.items():
+        parts[ordinal == one] += np.array(split.parts)
+        ran_ns[ordinal == one] += split.busy
+    blank = end - start - parts.sum(axis=1)
+    tracing = np.minimum(tracing, blank)
+    parts[:, TRACING] += tracing
+    parts[:, OTHER] += blank - tracing
+    return ran_ns, parts

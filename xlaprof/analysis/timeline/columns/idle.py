@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from xlaprof.analysis.timeline.host import COMPILE, OTHER, SCOPE, TRACING, Segment
 from xlaprof.analysis.timeline.idle import CAUSES, LONG, Cause, IdleBlame
 
-from .intervals import FAR, Column, Cuts, blank, column, cut, edges, grouped, rows, sums, unique
+from .intervals import FAR, MOST, Column, Cuts, blank, column, cut, edges, grouped, rows, sums, unique
 
 _TRACING, _OTHER = range(2)  # codes that are always there
 _ID = 31  # bits of the id of a stack
@@ -104,7 +104,8 @@ def blame(
     of_gap = shown.outer[lying.outer]
     keys = code_of[shown.inner[lying.outer]] * len(codes) + hole_code[lying.inner]
     done = 0
-    chosen = np.flatnonzero(end - start > blamed.shortest)
+    long = (end - start > blamed.shortest) | (end - start >= MOST)
+    chosen = np.flatnonzero(long)
     spent, inside = _spent(parts, chosen), _inside(painted, segments, chosen)
     past = np.searchsorted(of_gap, chosen, "right").tolist()
     begun_in = _number(steps, following[chosen], start[chosen])
@@ -115,6 +116,10 @@ def blame(
                 done = past[number]
             ns_by_cause = {causes[code]: ns for code, ns in spent[number]}
             blamed.remember(first, last, ns_by_cause, inside(number), step)
+        else:
+            blamed.sum_up(first, last - first, {causes[code]: ns for code, ns in spent[number]})
+    if len(chosen) < len(long):
+        blamed.sum_up_many(start[~long], (end - start)[~long], causes, _main(parts, ~long))
     _add_holes(blamed, causes, keys[done:], lying.ns[done:])
     unused: Column = np.stack((*traced[:2], left))
     return unused
@@ -135,6 +140,13 @@ def _spent(parts: _Parts, chosen: Column) -> list[list[tuple[int, int]]]:
     pairs = rows(code, parts.ns[chosen[gap], code])
     borders = np.searchsorted(gap, np.arange(len(chosen) + 1)).tolist()
     return [pairs[first:past] for first, past in pairwise(borders)]
+
+
+def _main(parts: _Parts, which: NDArray[np.bool_]) -> Column:
+    """The code of most of each of these gaps; of several the one that came first."""
+    ns = parts.ns[which]
+    main: Column = np.where(ns == ns.max(axis=1, keepdims=True), parts.order[which], FAR).argmin(axis=1)
+    return main
 
 
 def _inside(painted: Cuts, segments: Column, chosen: Column) -> Callable[[int], list[Segment]]:

@@ -16,6 +16,7 @@ Column = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _FEW = 65_535  # numbers up to this are sorted by counting
+MOST = 1 << 46  # numbers below it are summed up: many thousands of them fit a machine word
 FAR = 1 << 61  # ns: differences and sums of smaller times fit a machine word
 
 
@@ -140,6 +141,15 @@ def sums(numbers: Column, groups: Column, count: int) -> Column:
     total: Column = np.concatenate((np.zeros(1, np.int64), np.cumsum(numbers)))
     found: Column = np.diff(total[edges(groups, count)])
     return found
+
+
+def in_cells(start: Column, ns: Column, grain: int) -> list[tuple[int, int, int]]:
+    """What begins in each cell of ``grain``: the cell's number, the sum of ns (each below :data:`MOST`), how many."""
+    cell = start // grain
+    order = np.argsort(cell, kind="stable")
+    cell = cell[order]
+    first = np.flatnonzero(np.diff(cell, prepend=-1))
+    return rows(cell[first], np.add.reduceat(ns[order], first), np.diff(first, append=len(cell)))
 
 
 def edges(groups: Column, count: int) -> Column:

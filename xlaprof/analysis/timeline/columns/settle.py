@@ -218,13 +218,14 @@ def _divide(of: Window, horizon: int, segments: Column, steps: Column, busy: Col
     """Give steps the time that lies in them; steps over by ``horizon`` are counted."""
     over = steps[1] <= horizon
     counted, of.open_steps = steps[:, over], rows(*steps[:, ~over])
-    known = {ordinal: sum(carried.parts) for ordinal, carried in of.carried.items()}
     if counted.shape[1]:
-        for one in divide(counted, known, segments, busy):
-            of.split(one.name, one.first).add(one.steps, one.total, one.busy, one.parts)
-    for ordinal, name, first in rows(*counted[3:6]) if known else ():
-        if ordinal in known:
-            of.take_carried(ordinal, of.split(name, first))
+        over = {ordinal: of.carried.pop(ordinal) for ordinal in of.carried.keys() & set(counted[3].tolist())}
+        ran, parts = divide(counted, over, segments, busy)
+        total = counted[1] - counted[0]
+        for key, those in grouped(2 * counted[4] + counted[5]):
+            ns = parts[those].sum(axis=0).tolist()
+            of.split(key >> 1, bool(key & 1)).add(len(those), int(total[those].sum()), int(ran[those].sum()), ns)
+        of.passed_at_once(counted[:5], ran, parts)
     until = max([int(one[1, -1]) for one in (segments, busy) if one.shape[1]], default=0)
     begun = [step for step in of.open_steps if step[0] < until]
     if begun:

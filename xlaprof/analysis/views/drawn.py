@@ -1,0 +1,88 @@
+"""How events are drawn: in which rows of the timeline, as what, and what is told of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from xlaprof import events as ev
+from xlaprof.text.quantities import plural, size_text
+
+#: the rows, as they are drawn: the first number of a key. The second is a thread or a device, the third a depth.
+STEPS, SCOPES, HOST, SEEN, TRANSFERS, DEVICE = range(6)
+
+DEEPEST = 12  # nesting of scopes: deeper ones share a row
+THREADS = 12  # further ones share a row
+DEVICES = 16
+LATEST = 1 << 60  # ns: later moments come from a damaged log
+
+
+class Kind(NamedTuple):
+    """What is drawn alike: a part of a step (``xlaprof.text.parts``), and a name, where several are told apart."""
+
+    part: str
+    name: int = 0  # Text id
+
+
+class Told(NamedTuple):
+    """What is known of one stretch."""
+
+    stack: int = 0  # Stack id
+    text: str = ""
+    op: int = 0  # Text id
+    after: int = 0  # Stack id of the line after it, of plain Python
+
+
+class Drawn(NamedTuple):
+    """How events of a kind are drawn."""
+
+    rows: tuple[int, ...]
+    part: str  # "": what its state is called
+    tell: Callable[[Any], Told]
+    name: str = ""  # the field with the Text id that tells several apart
+
+
+def _tell_compile(event: ev.Compile) -> Told:
+    cached = ", from the persistent cache" if event.cached else ""
+    return Told(event.stack, f"graph {event.program}: {plural(event.ops, 'operation')}{cached}")
+
+
+def _tell_execution(event: ev.Execute) -> Told:
+    many = f", {event.calls:,} programs" if event.calls > 1 else ""
+    failed = f", failed: {event.error}" if event.error else ""
+    return Told(event.stack, f"graph {event.program}{many}{failed}")
+
+
+#: Kinds of events that are drawn. A digest has its device time beside.
+DRAWN: dict[type, Drawn] = {
+    ev.Step: Drawn((STEPS,), "step", lambda e: Told(text=f"{e.num}"), "name"),
+    ev.StepDigest: Drawn((STEPS,), "step", lambda e: Told(text=f"{e.num}, recorded as sums"), "name"),
+    ev.Scope: Drawn(
+        (SCOPES,), "named scopes", lambda e: Told(e.stack, f"left by {e.error}" if e.error else ""), "name"
+    ),
+    ev.Compile: Drawn((HOST,), "compile", _tell_compile),
+    ev.DynamoCompile: Drawn(
+        (HOST,),
+        "compile",
+        lambda e: Told(e.stack, f"torch.compile {e.compile}: {plural(e.ops, 'operation')}", e.func),
+    ),
+    ev.JitCompile: Drawn((HOST,), "compile", lambda e: Told(e.stack, "jit", e.func)),
+    ev.GraphBreak: Drawn((HOST,), "graph break", lambda e: Told(e.stack, e.reason)),
+    ev.Barrier: Drawn(
+        (HOST,), "dispatch", lambda e: Told(e.stack, f"barrier ({e.trigger}): {plural(e.ops, 'operation')}")
+    ),
+    ev.TransferFromDevice: Drawn(
+        (HOST, TRANSFERS), "transfer wait", lambda e: Told(e.stack, f"from the device, {size_text(e.bytes)}", e.op)
+    ),
+    ev.TransferToDevice: Drawn(
+        (HOST, TRANSFERS), "upload", lambda e: Told(e.stack, f"to the device, {size_text(e.bytes)}")
+    ),
+    ev.DeviceWait: Drawn((HOST,), "transfer wait", lambda e: Told(e.stack, "wait for the device")),
+    ev.Fallback: Drawn((HOST,), "fallback", lambda e: Told(e.stack, "", e.op)),
+    ev.Gc: Drawn((HOST,), "garbage collection", lambda e: Told(e.stack)),
+    ev.DataWait: Drawn((HOST,), "data wait", lambda e: Told(e.stack)),
+    ev.Hole: Drawn((HOST,), "python", lambda e: Told(e.before, after=e.after)),
+    ev.Sample: Drawn((SEEN,), "", lambda e: Told(e.stack, "as seen from outside")),
+    ev.Look: Drawn((SEEN,), "", lambda e: Told(e.stack, "as seen from outside")),
+    ev.Execute: Drawn((DEVICE,), "device", _tell_execution),
+}
