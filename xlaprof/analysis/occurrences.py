@@ -84,7 +84,7 @@ def _since(events: Iterable[AnyEvent], step: int) -> Iterator[AnyEvent]:
 def _noting(events: Iterable[AnyEvent], steps: list[tuple[int, int, int]]) -> Iterator[AnyEvent]:
     """Passes the events on, and notes the end, begin and number of each step."""
     for event in events:
-        if isinstance(event, Step | StepDigest):
+        if type(event) is Step or type(event) is StepDigest:
             steps.append((event.t + event.dur, event.t, event.num))
         yield event
 

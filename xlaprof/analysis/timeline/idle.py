@@ -21,7 +21,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Column = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
 
 LONGEST = 32  # gaps kept one by one
 _PLACES = 32  # lines kept per cause
@@ -146,6 +147,8 @@ class Tally(sums.Tally):
 class IdleBlame(msgspec.Struct):
     """Totals of blamed idle time, and the longest gaps."""
 
+    sums: ClassVar[bool] = False  # whether it is told of gaps that it does not remember
+
     causes: dict[Cause, Tally] = msgspec.field(default_factory=dict)
     longest: list[tuple[int, int, LongGap]] = msgspec.field(default_factory=list)  # a heap: (dur, serial, gap)
     serial: int = 0
@@ -215,7 +218,7 @@ class IdleBlame(msgspec.Struct):
                 first = bisect_right(over, start)
                 in_step = first < len(steps) and steps[first][0] <= start
                 self.remember(start, end, parts, inside, steps[first][2] if in_step else -1)
-            else:
+            elif self.sums:
                 self.sum_up(start, end - start, parts)
         for each, of_each in spent.items():
             causes[each].add(of_each)
@@ -226,6 +229,10 @@ class IdleBlame(msgspec.Struct):
     def shortest(self) -> int:
         """The length above which gaps are remembered."""
         return self.longest[0][0] if len(self.longest) >= LONGEST else -1
+
+    def remembers(self, begins: Column, lengths: Column) -> Flags:
+        """Which of these gaps are remembered, as far as is known before the first of them is."""
+        return lengths > self.shortest
 
     def _blame_samples(
         self,
@@ -381,7 +388,7 @@ class IdleBlame(msgspec.Struct):
         self._keep(LongGap(stop - begin, begin, step, ranked, *self.where(ranked[0][0], segments)))
 
     def sum_up(self, begin: int, ns: int, parts: dict[Cause, int]) -> None:
-        """Told of each gap that is not remembered, for those who keep all, if only their sums."""
+        """A gap that is not remembered."""
 
     def sum_up_many(self, begins: Column, lengths: Column, causes: Sequence[Cause], main: Column) -> None:
         """Like :meth:`sum_up` of many gaps. ``main``: the number of the cause of most of each."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import msgspec
 
@@ -110,6 +110,8 @@ class EveryGap(IdleBlame):
 
     ``spans`` has one row; details are :class:`LongGap`.
     """
+
+    sums: ClassVar[bool] = True
 
     spans: Spans[int, Cause] = msgspec.field(default_factory=lambda: Spans(GAPS))
 

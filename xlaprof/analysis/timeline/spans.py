@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 from xlaprof.analysis.sums import twin
 
 MOST = 400_000  # weight of the stretches and cells kept, of all rows
+_COARSEST = 1 << 62  # ns: a machine word holds it
 _WHOLE = 2  # weight of a stretch; a cell with one kind weighs 1
 
 K = TypeVar("K", bound=Hashable)  # what cells tell apart
@@ -66,6 +67,19 @@ class Row(Generic[K]):
             cells[number] = (held[0] + ns, held[1] + count) if held is not None else (ns, count)
         return len(cells) - before
 
+    def weight_at(self, before: int, grain: int) -> int:
+        """What it would weigh with cells of ``grain``, where they are of ``before``."""
+        of_kind: dict[K, set[int]] = {
+            kind: {number * before // grain for number in cells} for kind, cells in self.cells.items()
+        }
+        long = 0
+        for start, end, kind, _ in self.whole:
+            if end - start < grain:
+                of_kind.setdefault(kind, set()).add(start // grain)
+            else:
+                long += 1
+        return _WHOLE * long + sum(map(len, of_kind.values()))
+
     def coarsen(self, before: int, grain: int) -> None:
         """Have cells of ``grain``, where they were of ``before``, and what is shorter in them."""
         cells, self.cells = self.cells, {}
@@ -107,19 +121,18 @@ class Spans(Generic[R, K]):
 
     def relieve(self) -> None:
         """Where there are too many, have at most half as many, of a coarser grain."""
-        if self._held <= self._most:
+        if self._held <= self._most or self.grain == _COARSEST:
             return
-        if not self.grain:
-            lengths = sorted(one.end - one.start for row in self.rows.values() for one in row.whole)
-            self._coarsen(1 << lengths[len(lengths) // 2].bit_length())  # half of them are shorter
-        while self._held > self._most // 2 and self.grain < 1 << 62:
-            self._coarsen(2 * self.grain)
-
-    def _coarsen(self, grain: int) -> None:
-        for row in self.rows.values():
-            row.coarsen(self.grain, grain)
+        rows, before, grain = self.rows.values(), self.grain, 2 * self.grain
+        if not before:
+            lengths = sorted(one.end - one.start for row in rows for one in row.whole)
+            grain = min(1 << lengths[len(lengths) // 2].bit_length(), _COARSEST)  # half of them are shorter
+        while sum(row.weight_at(before, grain) for row in rows) > self._most // 2 and grain < _COARSEST:
+            grain *= 2
+        for row in rows:
+            row.coarsen(before, grain)
         self.grain = grain
-        self._held = sum(row.weight for row in self.rows.values())
+        self._held = sum(row.weight for row in rows)
 
     def _row(self, key: R) -> Row[K]:
         row = self.rows.get(key)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import msgspec
 
 from xlaprof.analysis.occurrences import Occurrences
 from xlaprof.analysis.run import Run
@@ -12,6 +14,9 @@ from xlaprof.analysis.timeline.kept import EveryGap
 from xlaprof.analysis.timeline.spans import Row, Spans, Stretch
 from xlaprof.analysis.views.lanes import Lanes
 from xlaprof.events import AnyEvent, Execute
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.timeline.columns.intervals import Column, Flags
 
 SHOWN = 200  # occurrences of a finding that the page shows one by one
 _BEFORE, _AFTER = 8, 24  # cells that are drawn in full before a moment, and after it
@@ -53,6 +58,7 @@ class _Close(Spans[Any, Any]):
         self.part_of = {cell: n for n, one in enumerate(parts) for cell in range(one.start // grain, one.end // grain)}
         self.shorter = grain
         self.counts = [0] * len(parts)
+        self.parts = parts
 
     def add(self, key: Hashable, start: int, end: int, kind: Hashable, detail: Any = None) -> None:
         part = self.part_of.get(start // self.shorter)
@@ -76,6 +82,20 @@ class _Close(Spans[Any, Any]):
         return part is not None and self.counts[part] <= _MOST
 
 
+class _Gaps(EveryGap):
+    """Remembers the gaps that begin in a close-up. The others are drawn already."""
+
+    sums: ClassVar[bool] = False
+
+    spans: _Close = msgspec.field(default_factory=lambda: _Close((), 1))
+
+    def remembers(self, begins: Column, lengths: Column) -> Flags:
+        found = lengths < 0
+        for part in self.spans.parts:
+            found |= (begins >= part.start) & (begins < part.end)
+        return found
+
+
 def draw(
     events: Iterable[AnyEvent], parts: Sequence[CloseUp], lanes: Lanes, gaps: Spans[int, Cause], since_step: int | None
 ) -> None:
@@ -84,7 +104,7 @@ def draw(
     again, run = Lanes(), Run(since_step, long=True)
     close, idle = _Close(parts, lanes.spans.grain or grain), _Close(parts, gaps.grain or grain)
     again.spans = close
-    run.window.idle = EveryGap(spans=idle)
+    run.window.idle = _Gaps(spans=idle)
     cells = close.part_of.keys()
 
     def passing() -> Iterable[AnyEvent]:

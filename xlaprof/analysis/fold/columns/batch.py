@@ -19,17 +19,17 @@ from xlaprof.analysis.timeline.columns.intervals import MOST, Column, Flags, Not
 #: Kind of event counted in columns -> the fields that are counted. Lengths come after ``t``.
 FIELDS: dict[type, tuple[str, ...]] = {
     ev.Scope: ("t", "dur", "name", "depth", "tid"),
-    ev.Step: ("t", "dur", "name", "num", "tid"),
+    ev.Step: ("t", "dur", "name", "num"),
     ev.Hole: ("t", "dur", "before", "after", "tid"),
-    ev.Barrier: ("t", "dur", "stack", "ops", "tracing", "execution", "loops", "tid"),
+    ev.Barrier: ("t", "dur", "stack", "ops", "tracing", "execution", "loops"),
     ev.Execute: ("t", "start", "end", "enqueue", "program", "stack", "device"),
     ev.TransferToDevice: ("t", "dur", "bytes", "stack", "tid", "calls", "again"),
     ev.TransferFromDevice: ("t", "dur", "wait", "bytes", "op", "stack", "tid", "late"),
     ev.DeviceWait: ("t", "dur", "stack", "tid"),
     ev.DataWait: ("t", "dur", "stack", "tid"),
-    ev.Gc: ("t", "dur", "stack", "tid"),
+    ev.Gc: ("t", "dur", "stack"),
     ev.Live: (),
-    ev.StepDigest: ("t", "dur", "name", "num", "executions", "busy", "tracing", "barriers", "tid"),
+    ev.StepDigest: ("t", "dur", "name", "num", "executions", "busy", "tracing", "barriers"),
 }
 #: Kinds that may be counted before or after the events around them.
 ANYTIME = (ev.Text, ev.Stack, ev.Batches, ev.Thread, ev.Evicted, ev.Sample, ev.Look, ev.Counters)
@@ -55,6 +55,9 @@ class Kind(msgspec.Struct):
         return len(self.at)
 
     def __getitem__(self, field: str) -> Column:
+        """The numbers of a field; of one that is not counted they are made when they are first asked for."""
+        if field not in self.columns:
+            self.columns[field] = _column(self.events, field)
         return self.columns[field]
 
     @property

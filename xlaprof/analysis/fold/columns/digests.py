@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
@@ -54,20 +54,32 @@ def digest_sums(digests: Kind) -> DigestSums:
 
 
 def _sums(histograms: Sequence[dict[str, list[int]]]) -> dict[str, Sums]:
-    """Sums by key, in the order in which the keys come first. Most steps of a loop have the same keys."""
-    by_keys: dict[tuple[str, ...], list[int]] = {}
-    for n, histogram in enumerate(histograms):
-        if histogram:
-            by_keys.setdefault(tuple(histogram), []).append(n)
+    """Sums by key, in the order in which the keys come first."""
     found: dict[str, list[Column]] = {}
-    for keys, those in by_keys.items():
-        triples = list(chain.from_iterable([histograms[n].values() for n in those]))
-        numbers = np.fromiter(chain.from_iterable(triples), np.int64, 3 * len(triples))
+    for keys, those in _alike(histograms):
+        some = histograms if len(those) == len(histograms) else [histograms[n] for n in those.tolist()]
+        triples = chain.from_iterable(map(dict.values, some))
+        numbers = np.fromiter(chain.from_iterable(triples), np.int64, 3 * len(keys) * len(those))
         require(bool(numbers.max() < MOST))
         for key, rows in zip(keys, numbers.reshape(len(those), len(keys), 3).transpose(1, 2, 0), strict=True):
-            found.setdefault(key, []).append(np.stack((np.array(those), *rows)))
+            found.setdefault(key, []).append(np.stack((those, *rows)))
     sums = {key: np.concatenate(parts, axis=1) for key, parts in found.items()}
     return {key: Sums(*columns[:, np.argsort(columns[0], kind="stable")]) for key, columns in sums.items()}
+
+
+def _alike(histograms: Sequence[dict[str, list[int]]]) -> Iterator[tuple[tuple[str, ...], Column]]:
+    """The numbers of histograms with the same keys, and these. Most steps of a loop have the same."""
+    keys = list(map(tuple, histograms))
+    if keys and keys.count(keys[0]) == len(keys):
+        if keys[0]:
+            yield keys[0], np.arange(len(keys))
+        return
+    by_keys: dict[tuple[str, ...], list[int]] = {}
+    for n, some in enumerate(keys):
+        if some:
+            by_keys.setdefault(some, []).append(n)
+    for some, those in by_keys.items():
+        yield some, np.array(those)
 
 
 def check_digests(run: Totals, sums: DigestSums) -> None:
@@ -95,14 +107,14 @@ def add_digests(run: Totals, found: DigestSums, ends: Kind) -> Column:
         host.TRACING: digests["tracing"],
         host.SCOPE: found.total(list(found.scopes.values())),
     }
-    parts, left = np.zeros((len(dur), CAUSES), np.int64), dur.copy()
+    parts, left = np.zeros((CAUSES, len(dur)), np.int64), dur.copy()
     for cause, ns in of_cause.items():  # sums that may overlap: each gets at most the time still left
-        parts[:, cause] = np.minimum(ns, left)
-        left -= parts[:, cause]
-    parts[:, host.OTHER] = left
+        parts[cause] = np.minimum(ns, left)
+        left -= parts[cause]
+    parts[host.OTHER] = left
     for name, those in grouped(digests["name"]):
-        ns = parts[those].sum(axis=0).tolist()
+        ns = parts[:, those].sum(axis=1).tolist()
         window.split(name, first=False).add(len(those), int(dur[those].sum()), int(busy[those].sum()), ns)
     ordinals = window.next_ordinal + np.searchsorted(ends.at, digests.at)
-    window.passed_at_once(np.stack((start, start + dur, digests["num"], ordinals, digests["name"])), busy, parts)
+    window.passed_at_once(np.stack((start, start + dur, digests["num"], ordinals, digests["name"])), busy, parts.T)
     return np.stack((start, start + dur, busy))

@@ -9,7 +9,7 @@ import numpy as np
 from xlaprof.analysis.timeline.host import OTHER, SCOPE, TRACING
 from xlaprof.analysis.timeline.window import CAUSES, Split
 
-from .intervals import Column, cut, pairs, sums
+from .intervals import Column, added_up, cut, pairs, sums
 
 
 def divide(steps: Column, carried: Mapping[int, Split], segments: Column, busy: Column) -> tuple[Column, Column]:
@@ -20,8 +20,7 @@ def divide(steps: Column, carried: Mapping[int, Split], segments: Column, busy: 
     start, end, _, ordinal, _, _, tracing = steps
     begins, ends, cause, _ = segments
     painted = cut(start, np.maximum(start, end), begins, ends)
-    parts = np.zeros((len(start), CAUSES), np.int64)
-    np.add.at(parts, (painted.outer, np.minimum(cause[painted.inner], SCOPE)), painted.ns)
+    parts = added_up((len(start), CAUSES), painted.outer, np.minimum(cause[painted.inner], SCOPE), painted.ns)
     # stretches of several devices overlap: only the last one that begins before a step counts
     begins, ends = busy
     after = np.searchsorted(begins, start, "right")

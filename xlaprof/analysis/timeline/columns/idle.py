@@ -5,7 +5,7 @@ Only for gaps without samples of the host: most of them. The result is the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from xlaprof.analysis.timeline.host import COMPILE, OTHER, SCOPE, TRACING, Segment
 from xlaprof.analysis.timeline.idle import CAUSES, LONG, Cause, IdleBlame
 
-from .intervals import FAR, MOST, Column, Cuts, blank, column, cut, edges, grouped, rows, sums, unique
+from .intervals import FAR, MOST, Column, Cuts, added_up, blank, column, cut, edges, grouped, rows, sums, unique
 
 _TRACING, _OTHER = range(2)  # codes that are always there
 _ID = 31  # bits of the id of a stack
 _CELLS = 1 << 20  # of the table of gaps by cause
-_MOST_AT_ONCE = 64  # gaps: of more the segments are taken from the columns at once
+_MOST_AT_ONCE = 64  # of more gaps the segments are taken from the columns at once; of more holes, the sums
 
 
 class _Parts(NamedTuple):
@@ -104,7 +104,7 @@ def blame(
     of_gap = shown.outer[lying.outer]
     keys = code_of[shown.inner[lying.outer]] * len(codes) + hole_code[lying.inner]
     done = 0
-    long = (end - start > blamed.shortest) | (end - start >= MOST)
+    long = blamed.remembers(start, end - start) | (end - start >= MOST)
     chosen = np.flatnonzero(long)
     spent, inside = _spent(parts, chosen), _inside(painted, segments, chosen)
     past = np.searchsorted(of_gap, chosen, "right").tolist()
@@ -116,9 +116,9 @@ def blame(
                 done = past[number]
             ns_by_cause = {causes[code]: ns for code, ns in spent[number]}
             blamed.remember(first, last, ns_by_cause, inside(number), step)
-        else:
+        elif blamed.sums:
             blamed.sum_up(first, last - first, {causes[code]: ns for code, ns in spent[number]})
-    if len(chosen) < len(long):
+    if blamed.sums and len(chosen) < len(long):
         blamed.sum_up_many(start[~long], (end - start)[~long], causes, _main(parts, ~long))
     _add_holes(blamed, causes, keys[done:], lying.ns[done:])
     unused: Column = np.stack((*traced[:2], left))
@@ -172,11 +172,17 @@ def _paired(holes: Column) -> Column:
 
 def _add_holes(blamed: IdleBlame, causes: Sequence[Cause], keys: Column, lengths: Column) -> None:
     """Count the ns of each scope in each hole; ``keys`` holds both, by their codes."""
-    for key, those in grouped(keys):  # in order: of many only the first are kept
+    few = len(keys) <= _MOST_AT_ONCE
+    found = zip(keys.tolist(), lengths.tolist(), strict=True) if few else _summed(keys, lengths)
+    for key, ns in found:  # in order: of many only the first are kept
         scope, hole = divmod(key, len(causes))
         place = causes[hole]
         assert isinstance(place, tuple)
-        blamed.causes[causes[scope]].add_hole((place[0], place[1]), int(lengths[those].sum()))
+        blamed.causes[causes[scope]].add_hole((place[0], place[1]), ns)
+
+
+def _summed(keys: Column, numbers: Column) -> Iterable[tuple[int, int]]:
+    return ((key, int(numbers[those].sum())) for key, those in grouped(keys))
 
 
 def _explains(scopes: Cuts, lengths: Column) -> NDArray[np.bool_]:
@@ -217,8 +223,7 @@ def _use(rest: Cuts, scopes: Cuts, stretches: Column) -> tuple[Column, Column, C
 def _sum_up(shape: tuple[int, int], gaps: list[Column], codes: list[Column], lengths: list[Column]) -> _Parts:
     """Add up ns by gap and cause; the lists are in the order of the causes of a gap."""
     gap, code = np.concatenate(gaps), np.concatenate(codes)
-    ns, order = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    np.add.at(ns, (gap, code), np.concatenate(lengths))
+    ns, order = added_up(shape, gap, code, np.concatenate(lengths)), np.zeros(shape, np.int64)
     back = np.arange(len(gap))[::-1].copy()
     order[gap[back], code[back]] = back  # backwards: the first one stays
     return _Parts(ns, order)

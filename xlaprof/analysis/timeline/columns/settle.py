@@ -219,8 +219,8 @@ def _divide(of: Window, horizon: int, segments: Column, steps: Column, busy: Col
     over = steps[1] <= horizon
     counted, of.open_steps = steps[:, over], rows(*steps[:, ~over])
     if counted.shape[1]:
-        over = {ordinal: of.carried.pop(ordinal) for ordinal in of.carried.keys() & set(counted[3].tolist())}
-        ran, parts = divide(counted, over, segments, busy)
+        ended = of.carried.keys() & set(counted[3].tolist()) if of.carried else ()
+        ran, parts = divide(counted, {one: of.carried.pop(one) for one in ended}, segments, busy)
         total = counted[1] - counted[0]
         for key, those in grouped(2 * counted[4] + counted[5]):
             ns = parts[those].sum(axis=0).tolist()
