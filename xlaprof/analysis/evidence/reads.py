@@ -21,7 +21,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord, ReadTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, head
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import FELT, HABIT, LITTLE, LONG_S, STOPS_NS, TRIFLE
+from xlaprof.analysis.principles import FELT, HABIT, LITTLE, LONG_S, STOPS_NS, TRIFLE, WORTH_SAYING
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.analysis.whatif import replay
@@ -150,7 +150,9 @@ class Reads:
             return False
         cost = self.cost_s
         measured = tally.wait > STOPS_NS * tally.known or self.is_between_steps(facts)
-        if measured and cost < _NOTHING * facts.working_s:
+        # of a program without barriers a read ends no graph: it only waits
+        least = _NOTHING if facts.barriers else WORTH_SAYING
+        if measured and cost < least * facts.working_s:
             return False
         if facts.step_count >= _OF and 0 < tally.rhythm.steps < _STEPS and not self._is_beside(facts):
             return cost >= FELT * facts.total_s
