@@ -125,3 +125,69 @@ def test_few_turns_of_a_loop_are_told_of_where_they_take_long_to_compile(
     for one in unrolled:
         assert one.cost_s == pytest.approx(14 * 0.9 * 13 / 14)
         assert "in the loop of train.py:88, this line is traced 14 times" in one.cause
+
+
+def test_what_is_computed_of_a_weakly_typed_array_is_no_cause_of_its_own() -> None:
+    """A scale is made of a number: the model is typed after its first update, the optimizer's mean of it after two."""
+    story, weak = Jitted(), "f32[16], weakly typed (from a Python number)"
+    for turn in range(40):
+        with story.step("step"):
+            if turn < 3:
+                changes = [ArgumentChange("weak type", name, weak, "f32[16]") for name in ("model[10]", "optimizer[7]")]
+                story.made(*changes[turn - 1 : turn] if turn else (), ms=400 + 40 * turn, versions=turn)
+            story.execute("step", 5, story.call)
+            story.spend(5)
+    (finding,) = story.found("recompile")
+    assert (finding.count, finding.cost_s) == (2, pytest.approx(0.92))
+    assert finding.cause.startswith("model[10] went from"), "it comes first"
+    assert "give a dtype where it is made of a number" in finding.advice
+
+
+@pytest.mark.parametrize(("other", "found"), [("signals['heart'] f32[16]", 1), ("signals['speed'] f32[16]", 2)])
+def test_entries_that_a_batch_lacks_are_one_cause_in_all_functions_that_it_is_given_to(other: str, found: int) -> None:
+    story = Jitted()
+    test = story.line(50, "tables = [confusion(s) for s in loader]", outer=(90,), loops=(50,))
+    code, name = story.line(20, "def confusion(signals):", func="confusion"), story.text("confusion")
+    lacks = {3: "signals['heart'] f32[16]", 5: "signals['breath'] f32[16]"}
+    for turn in range(40):
+        with story.step("step"):
+            if turn in (0, 3, 5):
+                change = [ArgumentChange("structure", "signals", "", lacks[turn])] if turn else []
+                story.made(*change, versions=len(change))
+            story.execute("step", 5, story.call)
+            story.spend(5)
+    for nth, changes in enumerate(([], [ArgumentChange("structure", "signals", other, "")])):
+        start = story.now
+        story.spend(300)
+        story.emit(JitCompile(start, story.now - start, name, test, code, versions=nth, changes=changes))
+    told = story.found("recompile")
+    assert len(told) == found
+    assert ("step, confusion were compiled again 3 times" in told[0].cause) is (found == 1)
+
+
+def test_a_batch_that_is_shorter_and_longer_too_is_another_sort_and_no_last_one() -> None:
+    for new, found in (("i32[280,48]", 0), ("i32[280,24]", 1)):
+        story = Jitted()
+        for turn in range(40):
+            with story.step("step"):
+                if turn in (0, 2):
+                    change = [ArgumentChange("shape", "words", "i32[520,24]", new, 0)] if turn else []
+                    story.made(*change, versions=len(change))
+                story.execute("step", 5, story.call)
+                story.spend(5)
+        assert len(story.found("recompile")) == found
+
+
+@pytest.mark.parametrize(("code", "found"), [("loss = step(state, batch)", 0), ("x = draw(rows)", 1)])
+def test_the_host_at_a_jitted_call_takes_its_arguments_apart(code: str, found: int) -> None:
+    """Which the next step needs, and no plain Python that could be moved out of the loop."""
+    story = Jitted()
+    seen = story.call if not found else story.line(39, code, outer=(90,), loops=(38,))
+    for turn in range(40):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.execute("step", 5, story.call)
+            story.spend(6)
+            story.seen(30, "python", seen)
+    assert len(story.found("idle_gap")) == found

@@ -33,7 +33,7 @@ from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import cited, culprit, short, span
 from xlaprof.analysis.principles import FELT, GLANCE_NS, HABIT, LARGE, LOOKED_NS, MOST, NEARLY_ALL, PART, WORTH_SAYING
-from xlaprof.analysis.recompiles.eager import bodies
+from xlaprof.analysis.recompiles.eager import bodies, jitted_calls
 from xlaprof.analysis.sums import merged
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.host import Segment
@@ -78,9 +78,14 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     whole = activity.total if activity.kind == host.DATA else total  # measured beside a compile, too
     if whole < FELT * window or whole < _WORTH_NS:
         return False
-    # what lies between operations outside of jitted functions is a part of running them so
-    eager = frozenset[tuple[str, int]]().union(*(one.lines for one in facts.once(bodies).values()))
-    if sum(ns for stack, ns in activity.lines.items() if facts.place(stack).at in eager) > MOST * activity.total:
+    # what lies between operations outside of jitted functions is a part of running them so; a jitted call dispatches,
+    # unless it brings the same data again
+    of_jax = facts.once(jitted_calls) - {facts.place(stack).at for stack, again in facts.run.sent if again}
+    of_jax = of_jax.union(*(one.lines for one in facts.once(bodies).values()))
+    if (
+        sum(ns for stack, ns in activity.lines.items() if facts.place(stack).at in of_jax)
+        > MOST * activity.lines.total()
+    ):
         return False
     if _recorded_instead(facts, activity, total):
         return False

@@ -48,7 +48,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     many = {body: one for body, one in groups.items() if _computes(facts, one) >= _MANY}
     lines = {body: frozenset(place.at for stack in one for place in way(facts, stack)) for body, one in many.items()}
     # where a line calls a jitted function too, nobody knows which of the two took the time
-    calls = {facts.place(stack).at for stack in _callers(facts)} | again
+    calls = facts.once(jitted_calls) | again
     looks = Counter[Body]()
     for table in (facts.run.looks, facts.run.looks_before):
         for (stack, state), ns in table.items():
@@ -81,6 +81,11 @@ def _is_long(facts: Facts, eager: Eager) -> bool:
 def way(facts: Facts, stack: int) -> list[Place]:
     """The lines of the program on a stack, innermost first."""
     return [place for place in facts.names.frames(stack) if place.line and not place.library]
+
+
+def jitted_calls(facts: Facts) -> frozenset[tuple[str, int]]:
+    """The lines that call jitted functions: handing over what they are given, and dispatching, takes the host there."""
+    return frozenset(facts.place(stack).at for stack in _callers(facts))
 
 
 def _callers(facts: Facts) -> set[int]:

@@ -49,13 +49,10 @@ class Sorted(NamedTuple):
 
 
 def sort_out(facts: Facts) -> Sorted:
-    """What the programs made again belong to. One cause is one: of a function, whichever line calls it; of all
-    functions that are given an object made anew, or another static value, or that are dropped with JAX's caches; of all
-    operations that follow one size, as that of a mask or of an array that grows.
-
-    An operation outside of jitted functions has a program for every shape, as leaves of a model have several: that is
-    a part of running them so. Only one whose size, operands or function vary again and again at a line is compiled
-    again.
+    """What the programs made again belong to. One cause is one: of a function, whichever line calls it; of all those
+    that are given an object made anew, or another static value, or that are dropped; of all operations that follow one
+    size, as of a mask. An operation outside of jitted functions has a program for every shape, as leaves of a model
+    have several: only one whose size, operands or function vary again and again at a line is compiled again.
     """
     groups: dict[tuple[object, ...], list[JitRecord]] = {}
     necessary, found = [], []
@@ -103,9 +100,10 @@ def _joined(groups: list[list[JitRecord]], beside: list[JitRecord]) -> list[Grou
 
 
 def _rank(group: list[JitRecord]) -> tuple[bool, int]:
-    """What comes first leads a cause: the dearest of the program's functions; else the operation that was the first."""
+    """What leads a cause: the dearest of the program's functions; of weak types, and of operations, the first."""
     first = group[0].event
-    return not first.code, -_ns(group) if first.code else first.t
+    begins = not first.code or first.changes[0].kind == "weak type"  # what is computed of it follows
+    return not first.code, first.t if begins else -_ns(group)
 
 
 def _ns(records: Iterable[JitRecord]) -> int:
@@ -117,16 +115,28 @@ def _is_dropped(group: list[JitRecord]) -> bool:
 
 
 def _is_part(cause: Group, group: list[JitRecord]) -> bool:
-    """Whether a group is made for a part of what the cause is: another part of a structure, as of a list that begins
-    empty and grows; or, outside of any jitted function, sizes that change as the cause's."""
+    """Whether a group is made for a part of what the cause is: what is computed of a weakly typed array; another part
+    of a structure, as of a list that begins empty and grows, or the same entries in another function; or, outside of
+    any jitted function, sizes that change as the cause's."""
     lead, other = cause.lead[0].event, group[0].event
     if other.code:
-        names = sorted((lead.changes[0].name, other.changes[0].name))
-        structures = lead.changes[0].kind == other.changes[0].kind == "structure"
-        same = structures and (other.code, other.func) == (lead.code, lead.func)
-        return same and re.match(re.escape(names[0]) + r"([.\[]|$)", names[1]) is not None
+        one, another = lead.changes[0], other.changes[0]
+        same = (other.code, other.func) == (lead.code, lead.func)
+        if one.kind == another.kind == "weak type":
+            return same
+        if not one.kind == another.kind == "structure":
+            return False
+        outer, inner = sorted((one.name, another.name))
+        within = re.match(re.escape(outer) + r"([.\[]|$)", inner) is not None
+        return within and (same or not _entries(cause.lead).isdisjoint(_entries(group)))
     sizes, others = _sizes_in_turn(cause.lead), _sizes_in_turn(group)
     return bool(others) and len(sizes & others) >= NEARLY_ALL * max(len(sizes), len(others))
+
+
+def _entries(group: list[JitRecord]) -> set[str]:
+    """Entries of a structure that came or went, with their types."""
+    changes = (record.event.changes[0] for record in group)
+    return {text for change in changes for text in (change.old, change.new) if text}
 
 
 def _sizes_in_turn(group: list[JitRecord]) -> set[tuple[int, ...]]:
@@ -167,10 +177,12 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
         last = max(record.step for record in group)
         chosen = group[0].event.code and all(map(str.isdecimal, values))
         return bool(chosen) and last < MANY <= facts.step_count - last
-    if changes[0].kind != "shape" or not group[0].event.code or _last_batch(changes):
+    if changes[0].kind != "shape" or not group[0].event.code:
         return False
     if len(group) == 1 and _differ(changes[0]) > 1:
         return True  # two sorts of batches, as long rows and short ones: no sizes that vary meet so
+    if _last_batch(changes):
+        return False
     since = (record.step - earlier for earlier, record in zip((0, *(one.step for one in group)), group, strict=False))
     if len(group) < HABIT and all(steps >= MANY for steps in since):
         return True  # phases of the program, as of images that become larger
@@ -298,8 +310,8 @@ _TEXTS = {
     "dtype": _Text("The dtype of {name}{others} changed {went}", _advise_dtype),
     "weak type": _Text(
         "{name} went from {old} to {new}: a number of Python's has a weak type, which is another type to JAX",
-        "Make {name} an array of one dtype from the first call on: jnp.asarray(value, dtype=...), or "
-        "jax.lax.convert_element_type.",
+        "Make {name} an array of one dtype from the first call on: give a dtype where it is made of a number "
+        "(jnp.full(shape, value, dtype=...), jnp.asarray(value, dtype=...)); what is computed of it follows.",
     ),
     "sharding": _Text(
         "The sharding of {name} changed {went}",
@@ -361,8 +373,8 @@ _OUTSIDE = {
         "a mask, jnp.nonzero(mask, size=...)); or with NumPy, before they come to the device.",
     ),
     "parameter": _Text(
-        "{function} runs outside of any jitted function, and the function that it is given is a new object each time: "
-        "it is traced and compiled at every call",
+        "This line, or what it calls, runs JAX's {function} outside of any jitted function, and the function that it "
+        "is given is a new object each time: it is traced and compiled at every call",
         "Put {caller} under jax.jit, which is made once: what it calls is then traced once.",
     ),
     "structure": _Text(
@@ -449,7 +461,7 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
     went = {(one.old, one.new) for one in (record.event.changes[0] for record in group)}
     changes = (one for record in group for one in record.event.changes if one.kind == change.kind)
     others = [name for name in dict.fromkeys(one.name for one in changes) if name != change.name]
-    of = group if group[0].event.code else cause.records
+    of = [one for one in cause.records if one.event.code] or cause.records
     functions = dict.fromkeys(facts.text(record.event.func) for record in of)
     more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
     several = len({record.event.changes[0].name for record in group}) > 1  # elements: it is the list that differs
