@@ -60,6 +60,7 @@ def test_a_smaller_batch_that_only_warmed_up_is_meant() -> None:
 def test_a_smaller_batch_that_comes_again_and_again_is_told() -> None:
     assert chosen(([32] * 9 + [16]) * 4).findings("recompile"), "it is the last of each pass"
     assert chosen([16] + [32] * 30 + [16] + [32] * 30).findings("recompile"), "nothing says that it is meant"
+    assert chosen([32, 16, 32, 16, 32] * 24).findings("recompile") == [], "two lengths that take turns are buckets"
 
 
 def mode(old: str, new: str) -> Guard:

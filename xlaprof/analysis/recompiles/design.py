@@ -116,10 +116,10 @@ def _is_stage(facts: Facts, group: Group) -> bool:
 
 
 def _is_last_batch(turns: dict[str, list[Rhythm]]) -> bool:
-    """Whether the largest size has most of the turns, and the others come at regular intervals."""
+    """Whether the largest size has most of the turns, twice as many as the others, which come at regular intervals."""
     sizes = {int(one): own for one, own in turns.items() if one.isdecimal()}
     if not sizes:
         return False
     largest = sum(rhythm.steps for rhythm in sizes.pop(max(sizes)))
     others = [rhythm for own in sizes.values() for rhythm in own]
-    return largest >= sum(rhythm.steps for rhythm in others) and any(rhythm.every > 1 for rhythm in others)
+    return largest >= 2 * sum(rhythm.steps for rhythm in others) and any(rhythm.every > 1 for rhythm in others)
