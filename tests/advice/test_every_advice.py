@@ -36,6 +36,7 @@ _PAGES = "test_the_finding_is_on_the_marked_line_before_and_gone_after"
 #: in a test of its own
 ELSEWHERE = {
     "Make this call during warm-up": _PAGES,
+    "Call what torch.compile returns": _PAGES,
     "to XLA for good": _PAGES,
     "Write the loop with jax.lax.scan": _PAGES,
     "into one function under jax.jit, or the whole loop into jax.lax.scan": _PAGES,

@@ -27,6 +27,7 @@ from xlaprof.analysis.run import Run
 from xlaprof.events import (
     ArgumentChange,
     Change,
+    CompileAsked,
     DeviceWait,
     DynamoLimit,
     Event,
@@ -74,6 +75,15 @@ def _unrolled_by_jax() -> Story:
         )
     )
     story.spend(6_100)
+    return story
+
+
+@planted("uncompiled: only methods of a compiled module are called")
+def _uncompiled() -> Story:
+    story = Story()
+    story.emit(CompileAsked(story.now, story.line(9, "model = torch.compile(Model())")))
+    story.spend(8_000)
+    story.finish()
     return story
 
 

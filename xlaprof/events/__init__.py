@@ -25,7 +25,17 @@ from xlaprof.vocabulary import STANDARD, Vocabulary
 
 from .base import SCHEMA, Event
 from .code import Code
-from .dynamo import Autotune, CudaGraph, DynamoCompile, DynamoLimit, GraphBreak, Guard, NoCudaGraph, Recompile
+from .dynamo import (
+    Autotune,
+    CompileAsked,
+    CudaGraph,
+    DynamoCompile,
+    DynamoLimit,
+    GraphBreak,
+    Guard,
+    NoCudaGraph,
+    Recompile,
+)
 from .graph_diff import Block, Change, Difference, GraphDiff, Loop, Operation
 from .jit import ArgumentChange, Collective, HostCallbacks, JitCompile, JitProgram, OutsideOperations, Undonated
 
@@ -37,6 +47,7 @@ __all__ = [
     "Change",
     "Code",
     "Collective",
+    "CompileAsked",
     "CudaGraph",
     "Difference",
     "DynamoCompile",

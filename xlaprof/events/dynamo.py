@@ -9,6 +9,14 @@ from xlaprof.bounds import Count, CountIfKnown, Id, List, Ns, Number, String, Ta
 from .base import Event
 
 
+class CompileAsked(Event, frozen=True, tag="asked"):
+    """``torch.compile`` was called: of what it returned the first call will compile something."""
+
+    t: Ns
+    stack: Id = 0  # Stack id
+    tid: Id = 1
+
+
 class GraphBreak(Event, frozen=True, tag="break"):
     """Something cut a graph that was meant to be one (Dynamo, or a read inside ``compile``)."""
 

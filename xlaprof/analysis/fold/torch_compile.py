@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from xlaprof.analysis.names import Ids
 from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.sums import Tally, add_bounded, kept
-from xlaprof.events import Autotune, Compile, DynamoCompile, DynamoLimit, GraphBreak, Recompile
+from xlaprof.events import Autotune, Compile, CompileAsked, DynamoCompile, DynamoLimit, GraphBreak, Recompile
 
 _RECORDS = 10_000
 _FRAMES = 1_000  # numbers of frames kept apart per function
@@ -122,6 +122,7 @@ class TorchCompile:
         self.limits: list[tuple[DynamoLimit, int]] = []  # with the step
         self.limited = False  # one was hit
         self.failed: list[DynamoCompile] = []  # an error stopped them
+        self.asked: set[int] = set()  # Stack ids of the lines that call torch.compile
         self.unrolled: list[DynamoCompile] = []  # first versions that one line made many operations of
         self._open_breaks: dict[str, list[BreakTally]] = {}  # compile id -> breaks since it began
         self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest with that id
@@ -129,6 +130,10 @@ class TorchCompile:
         self._latest: RecompileRecord | None = None  # the version compiled last, if that was a recompilation
         self._tuned: dict[str, int] = {}  # ns, for the compilation that goes on
         self._pieces: list[PieceTally] = []  # what it counts for, if it was the first version beside a break
+
+    def on_asked(self, event: CompileAsked) -> None:
+        if len(self.asked) < _RECORDS:
+            self.asked.add(event.stack)
 
     def on_break(self, event: GraphBreak, step: int) -> None:
         tally = kept(self.breaks, (event.stack, event.reason), _RECORDS, lambda: BreakTally(event, step))
@@ -276,6 +281,7 @@ class TorchCompile:
         self.limits += [(_mapped(event, ids), step) for event, step in other.limits]
         self.failed += [_mapped(event, ids) for event in other.failed]
         self.unrolled += [_mapped(event, ids) for event in other.unrolled]
+        self.asked.update(map(ids.stack, other.asked))
 
 
 def _mapped(event: Any, ids: Ids) -> Any:

@@ -128,6 +128,7 @@ class Totals(ReadsAndFallbacks):
             ev.JitCompile: self._on_jit_compile,
             ev.Recompile: self._on_dynamo_recompile,
             ev.DynamoLimit: self._on_dynamo_limit,
+            ev.CompileAsked: self.torch_compile.on_asked,
             **dict.fromkeys((ev.CudaGraph, ev.NoCudaGraph, ev.Autotune), self._on_torch),
             ev.FrozenCompile: self._on_frozen,
             **self.jit.handlers,

@@ -87,6 +87,11 @@ class Emitter:
         name, place = function.name if function else "", self._rec.stack(process.caller())
         self._rec.keep_code("torch.compile", key, form, lambda: payload, name, place)
 
+    def on_request(self) -> None:
+        """Something is about to be given to ``torch.compile``."""
+        rec = self._rec
+        rec.emit(events.CompileAsked(perf_counter_ns(), rec.stack(stacks.user_frames()), rec.thread()))
+
     def on_reset(self) -> None:
         """Dynamo is about to forget all that it has compiled. Its numbers of frames begin again."""
         self._resets += 1

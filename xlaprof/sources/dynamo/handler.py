@@ -35,6 +35,7 @@ class Handler(logging.Handler):
         self._failures = 0
         self._failure = ""
         self._reset: Any = None  # Dynamo's function, watched
+        self._optimize: Any = None  # the one behind torch.compile, too
         self._left = cuda_graphs.Told(self._left_out)
         #: by thread: the CUDA graph that it records, since when, and the error that it handles meanwhile
         self._recording: dict[int, tuple[cuda_graphs.Recorded, int, BaseException | None]] = {}
@@ -64,6 +65,8 @@ class Handler(logging.Handler):
         self._left.attach()
         if self._reset is None:
             self._watch_resets()
+        if self._optimize is None:
+            self._watch_requests()
 
     def detach(self) -> None:
         """Leave nothing behind, for good; note in the log how much could not be understood."""
@@ -77,6 +80,8 @@ class Handler(logging.Handler):
         dynamo: Any = sys.modules.get("torch._dynamo")
         if self._reset is not None and dynamo.reset is self._reset:
             dynamo.reset = self._reset.__wrapped__
+        if self._optimize is not None and dynamo.optimize is self._optimize:
+            dynamo.optimize = self._optimize.__wrapped__
         callbacks = compile_callbacks()
         if callbacks is not None:
             for called, mine in ((callbacks.start_callbacks, self._on_start), (callbacks.end_callbacks, self._on_end)):
@@ -112,6 +117,24 @@ class Handler(logging.Handler):
             return reset(*args, **kwargs)
 
         self._reset = dynamo.reset = watched
+
+    def _watch_requests(self) -> None:
+        """Have ``torch._dynamo.optimize``, which ``torch.compile`` calls and which writes no record, say so."""
+        dynamo: Any = sys.modules.get("torch._dynamo")
+        optimize = getattr(dynamo, "optimize", None)
+        if optimize is None:
+            return
+
+        @functools.wraps(optimize)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            try:
+                if recorder.active is self._rec and not kwargs.get("disable"):
+                    self._emitter.on_request()
+            except Exception as error:
+                self._fail(error)
+            return optimize(*args, **kwargs)
+
+        self._optimize = dynamo.optimize = watched
 
     # -- what Dynamo calls
 
