@@ -78,14 +78,11 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     whole = activity.total if activity.kind == host.DATA else total  # measured beside a compile, too
     if whole < FELT * window or whole < _WORTH_NS:
         return False
-    # what lies between operations outside of jitted functions is a part of running them so; a jitted call dispatches,
-    # unless it brings the same data again
-    of_jax = facts.once(jitted_calls) - {facts.place(stack).at for stack, again in facts.run.sent if again}
-    of_jax = of_jax.union(*(one.lines for one in facts.once(bodies).values()))
-    if (
-        sum(ns for stack, ns in activity.lines.items() if facts.place(stack).at in of_jax)
-        > MOST * activity.lines.total()
-    ):
+    # what lies between operations outside of jitted functions is a part of running them so; a jitted call dispatches
+    again = {facts.place(stack).at for stack, again in facts.run.sent if again}  # brings the same data, a finding
+    of_jax = (facts.once(jitted_calls) - again).union(*(one.lines for one in facts.once(bodies).values()))
+    shown = sum(ns for stack, ns in activity.lines.items() if facts.place(stack).at in of_jax)
+    if shown > MOST * activity.lines.total():
         return False
     if _recorded_instead(facts, activity, total):
         return False

@@ -131,8 +131,10 @@ class TorchCompile:
         self._tuned: dict[str, int] = {}  # ns, for the compilation that goes on
         self._pieces: list[PieceTally] = []  # what it counts for, if it was the first version beside a break
 
-    def on_asked(self, event: CompileAsked) -> None:
-        if len(self.asked) < _RECORDS:
+    def on(self, event: Autotune | CompileAsked) -> None:
+        if isinstance(event, Autotune):
+            self.on_tuned(event)
+        elif len(self.asked) < _RECORDS:
             self.asked.add(event.stack)
 
     def on_break(self, event: GraphBreak, step: int) -> None:

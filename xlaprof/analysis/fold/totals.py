@@ -128,8 +128,7 @@ class Totals(ReadsAndFallbacks):
             ev.JitCompile: self._on_jit_compile,
             ev.Recompile: self._on_dynamo_recompile,
             ev.DynamoLimit: self._on_dynamo_limit,
-            ev.CompileAsked: self.torch_compile.on_asked,
-            **dict.fromkeys((ev.CudaGraph, ev.NoCudaGraph, ev.Autotune), self._on_torch),
+            **dict.fromkeys((ev.CompileAsked, ev.CudaGraph, ev.NoCudaGraph, ev.Autotune), self._on_torch),
             ev.FrozenCompile: self._on_frozen,
             **self.jit.handlers,
         }
@@ -411,8 +410,7 @@ class Totals(ReadsAndFallbacks):
     def _compiled(self, event: ev.DynamoCompile | ev.JitCompile) -> None:
         end = event.t + event.dur
         self._paint((event.t, end, host.COMPILE, event.stack))
-        self.compiling = None
-        self.now = ("running", end)
+        self.compiling, self.now = None, ("running", end)
         self.cover(event.t, end)
         self.frozen.on_compiled(event)
 
@@ -422,11 +420,12 @@ class Totals(ReadsAndFallbacks):
     def _on_dynamo_limit(self, event: ev.DynamoLimit) -> None:
         self.torch_compile.on_limit(event, self.step_num + 1)
 
-    def _on_torch(self, event: ev.CudaGraph | ev.NoCudaGraph | ev.Autotune) -> None:
-        if not isinstance(event, ev.NoCudaGraph):
+    def _on_torch(self, event: ev.CompileAsked | ev.CudaGraph | ev.NoCudaGraph | ev.Autotune) -> None:
+        if isinstance(event, ev.CudaGraph | ev.Autotune):
             self._paint((event.t, event.t + event.dur, host.COMPILE, event.stack))
         self.cover(event.t, event.t)
-        (self.torch_compile.on_tuned if isinstance(event, ev.Autotune) else self.cuda_graphs.on)(event)  # type: ignore[arg-type]
+        kept = self.torch_compile if isinstance(event, ev.Autotune | ev.CompileAsked) else self.cuda_graphs
+        kept.on(event)  # type: ignore[arg-type]
 
     def _on_frozen(self, event: ev.FrozenCompile) -> None:
         self.frozen.on_frozen(event)
