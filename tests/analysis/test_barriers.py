@@ -413,3 +413,21 @@ def test_what_an_optimizer_makes_once_is_warm_up_with_and_without_a_barrier() ->
     assert barriers.without(run, (middle,)) == ((2, pytest.approx(0.13)), (1, pytest.approx(0.13)))
     first, *later = barriers.play(run.cuts, lambda cut: cut[0] == middle)
     assert (first[0], len(later), len(set(later))) == (end, 5, 1)
+
+
+def test_reads_of_one_turn_that_grow_by_each_other_lack_no_barrier() -> None:
+    """Anomaly detection reads every gradient of a backward pass; a barrier ends each turn all the same."""
+    story = Story()
+    read, barrier = story.line(31, "loss.backward()", loops=(28,)), story.line(33, "xr.sync()", loops=(28,))
+    for _ in range(20):
+        with story.step():
+            story.trace(2)
+            for gradient in range(12):
+                ops = 50 + 10 * gradient
+                story.compile(f"read {gradient}", 300, read, trigger="read", ops=ops, again=ops)
+                story.execute(f"read {gradient}", 2, read, "read")
+                story.read(read)
+            story.barrier(barrier, 5, "step", compile=100)
+    story.finish()
+    (finding,) = story.findings()
+    assert (finding.kind, finding.cost_s > 3.6) == ("transfer", True)

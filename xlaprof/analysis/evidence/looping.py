@@ -72,7 +72,7 @@ def growing(facts: Facts) -> dict[int, list[CompileRecord]]:
     """
     loop, found = facts.once(unbarred), {}
     for stack, site in facts.run.sites.items():
-        if not grows(site):
+        if not grows(site) or (site.trigger == "read" and _is_barred(facts, stack)):
             continue
         again = [record for record in facts.run.compiles if record.stack == stack and record.nth]
         if loop is not None and any(loop.follows(facts, record) for record in again):
@@ -81,6 +81,13 @@ def growing(facts: Facts) -> dict[int, list[CompileRecord]]:
         if not again or not all(recompiles):
             found[stack] = again
     return found
+
+
+def _is_barred(facts: Facts, stack: int) -> bool:
+    """Whether a barrier ends the turns of a read's loop: reads of one turn then grow by each other, and by no turn."""
+    loop = facts.names.loop(stack)
+    ends = (one for one, site in facts.barriers.items() if site.executed >= MANY)
+    return bool(loop.line) and any(head(facts.names.loop(one)) == head(loop) for one in ends)
 
 
 def visits_per_pass(facts: Facts, stack: int) -> int:
