@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+import torch.nn.functional as F
 
 import xlaprof.runtime  # noqa: F401
 from xlaprof.runtime.shapes.rehearse import _StandIns
@@ -31,3 +34,58 @@ def test_lengths_that_share_a_tensor_are_read_as_zeros() -> None:
     for _ in range(20):
         with pytest.raises(RuntimeError, match="Expected 1 to 2 dimensions, but got 3-dimensional tensor"):
             torch.ops.aten._ctc_loss.Tensor(x, targets, *lengths)
+
+
+def test_lengths_on_the_device_are_refused_by_no_numbers_that_stand_in_for_them() -> None:
+    """Labels one after the other have to be as many as all lengths say; stand-ins say nought, or one each."""
+    x = torch.randn(9, 2, 4).log_softmax(-1)
+    labels, steps, lengths = torch.tensor([1, 2, 3, 1, 2]), torch.tensor([9, 9]), torch.tensor([3, 2])
+    expected = F.ctc_loss(x, labels, steps, lengths)
+    told = F.ctc_loss(*(tensor.to("xla") for tensor in (x, labels, steps, lengths)))
+    torch.testing.assert_close(told.cpu(), expected)
+    rows = torch.arange(12.0).reshape(6, 2)
+    torch.testing.assert_close(
+        torch.segment_reduce(rows.to("xla"), "sum", lengths=torch.tensor([2, 4], device="xla")).cpu(),
+        torch.segment_reduce(rows, "sum", lengths=torch.tensor([2, 4])),
+    )
+    masked = rows.to("xla")
+    masked[masked > 3] = torch.arange(8.0, device="xla")
+    assert masked.cpu().flatten()[4:].tolist() == list(range(8)), "a mask of stand-ins selects nothing"
+
+
+def test_a_call_with_a_large_result_is_not_made_on_the_host() -> None:
+    """Thirty-two terabytes of ones: only who reads them needs them."""
+    assert torch.ones(1 << 43, device="xla").shape == (1 << 43,)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda x: x.bool().mvlgamma(3), "The input tensor may not be a boolean tensor."),
+        (lambda x: x.bool().dist(x.bool()), "with two bool tensors is not supported"),
+        (lambda x: torch.linspace(x[0].to(torch.complex64), 2.0, 4, dtype=torch.float32), "linspace()"),
+        (
+            lambda x: F.embedding_bag(x.long(), x.bool().expand(3, 3), x.long()[:1]),
+            "Expected tensor for argument #1 'weight'",
+        ),
+    ],
+)
+def test_what_meta_kernels_and_decompositions_take_is_refused_as_on_the_cpu(
+    call: Callable[[torch.Tensor], object], said: str
+) -> None:
+    for device in ("cpu", "xla"):
+        with pytest.raises(RuntimeError) as refused:
+            call(torch.zeros(3, device=device))
+        assert said in str(refused.value)
+
+
+def test_what_the_cpu_takes_is_taken() -> None:
+    """The functional form refuses the first, a check of ours the second; PyTorch takes both."""
+    none, out = torch.zeros(0, device="xla"), torch.ones(2, 3, device="xla")
+    with pytest.warns(UserWarning, match="was resized"):
+        told = torch.min(none, out=out)
+    assert told is out
+    assert out.shape == ()
+    bounds = torch.tensor([False, True])
+    for values in (torch.rand(3), torch.tensor([1, 2])):
+        assert torch.bucketize(values.to("xla"), bounds.to("xla")).tolist() == torch.bucketize(values, bounds).tolist()

@@ -54,6 +54,8 @@ MISTAKES: dict[str, Callable[[Make], object]] = {
     "one_hot": lambda t: functional.one_hot(t([0, 3]), 3),
     "one_hot: below nought": lambda t: functional.one_hot(t([0, -1])),
     "ctc_loss": lambda t: functional.ctc_loss(t([[[1.0, 2.0]]]), t([[1]]), t([9]), t([1])),
+    "ctc_loss: labels": lambda t: functional.ctc_loss(t([[[1.0, 2.0]]]), t([[1]]), t([1]), t([2])),
+    "ctc_loss: labels one after the other": lambda t: functional.ctc_loss(t([[[1.0, 2.0]]]), t([1, 1]), t([1]), t([1])),
     "segment_reduce": lambda t: torch.segment_reduce(t([1.0, 2.0]), "sum", lengths=t([5])),
     "segment_reduce: offsets": lambda t: torch.segment_reduce(t([1.0, 2.0]), "sum", offsets=t([0, 2, 1])),
     "lu_unpack": lambda t: torch.lu_unpack(t([[2.0, 1.0], [1.0, 2.0]]), t([3, 2]).int()),

@@ -75,8 +75,8 @@ def _lu(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def _of_squares(op: Op, a: torch.Tensor) -> None:
-    """Raise what PyTorch raises of other matrices: a factorisation takes them."""
-    if a.ndim < 2 or a.shape[-1] != a.shape[-2] or is_integral(a):
+    """Raise what PyTorch raises of other matrices, integers and lower floats: a factorisation takes them."""
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2] or is_integral(a) or a.dtype.itemsize < 4:
         rehearse(op, (a,), {})
 
 
@@ -165,7 +165,10 @@ def ctc_loss(args: Args, kwargs: Kwargs) -> Any:
     blank = [*rest, kwargs.get("blank", 0)][0]
     steps, samples, classes = log_probs.shape
     fits = len(inputs) == len(lengths) == samples and min(*inputs, *lengths, blank) >= 0
-    there = targets.ndim == 1 or (targets.ndim == 2 and max(lengths, default=0) <= targets.shape[1])
+    if targets.ndim == 1:  # one after the other
+        there = targets.numel() == sum(lengths)
+    else:
+        there = targets.ndim == 2 and max(lengths, default=0) <= targets.shape[1]
     if not fits or not there or max(inputs) > steps or blank >= classes:
         rehearse(_CTC, args, kwargs)
     input_lengths, target_lengths = torch.tensor([inputs, lengths]).to(log_probs.device)

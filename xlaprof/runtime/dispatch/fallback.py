@@ -14,14 +14,14 @@ from weakref import ref
 
 import torch
 from torch._decomp import core_aten_decompositions, decomposition_table
-from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from xlaprof import events
 from xlaprof.recording import recorder, stacks
 from xlaprof.runtime import metrics
 from xlaprof.runtime.clock import aside
 from xlaprof.runtime.instruments import debug
-from xlaprof.runtime.shapes.rehearse import refuse_overlap, rehearse
+from xlaprof.runtime.shapes.rehearse import refuse, refuse_overlap, rehearse
 from xlaprof.runtime.tape import randomness
 from xlaprof.runtime.trace.errors import is_final
 from xlaprof.runtime.trace.ops import Op
@@ -79,7 +79,7 @@ def _by_decomposition(op: Op, args: Args, kwargs: Kwargs) -> Any:
     if decomposed is None:
         return NotImplemented
     try:
-        return decomposed(*args, **kwargs)
+        result = decomposed(*args, **kwargs)
     except (NotImplementedError, torch._subclasses.fake_tensor.DataDependentOutputException):
         return NotImplemented
     except Exception as error:
@@ -87,6 +87,25 @@ def _by_decomposition(op: Op, args: Args, kwargs: Kwargs) -> Any:
         if is_final(error) or not rehearse(op, args, kwargs):
             raise
         return NotImplemented
+    _refuse(op, args, kwargs, result)
+    return result
+
+
+#: signatures of calls that were not refused
+_taken: set[Any] = set()
+_TAKEN_LIMIT = 10_000
+
+
+def _refuse(op: Op, args: Args, kwargs: Kwargs, result: Any) -> None:
+    """Raise what the CPU raises, once for each signature: what ``op`` is decomposed into may take the call."""
+    leaves, spec = tree_flatten((args, kwargs))
+    signature = (op, spec, tuple((x.dtype, x.shape) if isinstance(x, torch.Tensor) else (type(x), x) for x in leaves))
+    if signature in _taken:
+        return
+    refuse(op, args, kwargs, sum(x.numel() * x.itemsize for x in tree_leaves(result) if isinstance(x, torch.Tensor)))
+    if len(_taken) >= _TAKEN_LIMIT:
+        _taken.clear()
+    _taken.add(signature)
 
 
 _SEVERAL_VIEWS = ("aten.unbind.int", "aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default")
@@ -164,6 +183,8 @@ def on_cpu(op: Op, args: Args, kwargs: Kwargs) -> Any:
         copies: dict[int, torch.Tensor] = {}
         if distinct:
             read = host.read(distinct, op.aten, keep_pending=True)
+            if op.writes:  # an output may be resized, and memory that was read cannot be
+                read = [copy.clone() for copy in read]
             copies = {id(storage): copy for storage, copy in zip(distinct, read, strict=True)}
         on_host = [
             copies[id(leaf._storage)]

@@ -242,10 +242,20 @@ def _lu_unpack(LU_data: Any, LU_pivots: Any, unpack_pivots: bool = True, **_: An
     return [_within(LU_pivots - 1, LU_data.shape[-2], RuntimeError, text)] if unpack_pivots else []
 
 
-def _ctc_loss(log_probs: Any, input_lengths: Any, **_: Any) -> list[Check]:
+def _ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, **_: Any) -> list[Check]:
     steps = log_probs.shape[0]
     text = f"Expected input_lengths to have value at most {steps}, but got value {{value}}"
-    return [Check(input_lengths, input_lengths > steps, RuntimeError, text)]
+    if targets.ndim == 1:  # one after the other
+        needed, size = target_lengths.sum(), "size {value} at dimension 0"
+        unfit = needed != targets.shape[0]
+    else:
+        needed, size = target_lengths.max(initial=0), "size at least {value} at dimension 1"
+        unfit = needed > targets.shape[1]
+    of = f"Expected tensor to have {size}, but got size {targets.shape[-1]} for argument #2 'targets'"
+    return [
+        Check(input_lengths, input_lengths > steps, RuntimeError, text),
+        Check(needed, unfit, RuntimeError, f"{of} (while checking arguments for ctc_loss_allocate_outputs)"),
+    ]
 
 
 # -- floats: a comparison that NaN fails is written the other way round -------------------------------

@@ -114,8 +114,10 @@ def _masks_of_other_shapes(x: Any, indices: Any, *_: Any, **__: Any) -> bool:
     return False
 
 
-def _segments(*_: Any, lengths: Any = None, offsets: Any = None, **__: Any) -> bool:
-    """Raise for bounds of segments that are no integers."""
+def _segments(x: Any, *_: Any, lengths: Any = None, offsets: Any = None, **__: Any) -> bool:
+    """Raise for segments of other numbers than floats, and for bounds of segments that are none."""
+    if not x.dtype.is_floating_point:
+        raise final(no_kernel("_segment_reduce_cpu", x.dtype))
     for name, bounds in (("lengths", lengths), ("offsets", offsets)):
         if bounds is not None and not is_integral(bounds):
             kernel = f"_segment_reduce_{name}_cpu_kernel1"
@@ -124,13 +126,11 @@ def _segments(*_: Any, lengths: Any = None, offsets: Any = None, **__: Any) -> b
 
 
 def _unsearched(sequence: torch.Tensor, values: Any) -> bool:
-    """Raise for a sequence of a dtype in which nothing is searched, if there is something to search for."""
+    """A sequence of a dtype in which nothing is searched, and something to search for."""
     if isinstance(values, torch.Tensor) and not values.numel():
         return False
     wide = (torch.uint16, torch.uint32, torch.uint64)
-    if sequence.dtype is torch.bool or sequence.dtype.is_complex or sequence.dtype in wide:
-        raise no_kernel("searchsorted_out_cpu", sequence.dtype)
-    return False
+    return sequence.dtype is torch.bool or sequence.dtype.is_complex or sequence.dtype in wide
 
 
 def _of_floats(kernel: str) -> Check:
@@ -143,6 +143,13 @@ def _of_floats(kernel: str) -> Check:
         return False
 
     return check
+
+
+def _labels(x: Any, target: Any, *_: Any) -> bool:
+    """Raise for classes that are no integers of 64 bits; the stand-ins' values would be refused first."""
+    if target.dtype is not torch.int64 and not target.is_complex():
+        raise final(RuntimeError(f"expected scalar type Long but found {cpp_name(target.dtype)}"))
+    return bool(target.is_complex())
 
 
 def _weighted_bags(x: Any, indices: Any, offsets: Any, *rest: Any, **named: Any) -> bool:
@@ -184,8 +191,8 @@ _table(
             _of_nothing, _masks_of_other_shapes
         ),
         "convolution convolution_overrideable": _convolution,
-        "addr nll_loss_forward nll_loss2d_forward grid_sampler_3d polar": _mixed_dtypes,
-        "linalg_cross binary_cross_entropy linear": _several_dtypes,
+        "addr nll_loss_forward nll_loss2d_forward polar": _mixed_dtypes,
+        "linalg_cross binary_cross_entropy linear grid_sampler_3d": _several_dtypes,
         "_softmax_backward_data _log_softmax_backward_data": lambda grad, output, *_: (
             grad.shape != output.shape or grad.dtype is not output.dtype
         ),
@@ -197,7 +204,7 @@ _table(
         # their meta kernels check next to nothing
         "ormqr multi_margin_loss histogram.bin_ct histogram.bins_tensor _histogramdd_bin_edges "
         "_histogramdd_from_bin_cts _histogramdd_from_bin_tensors": lambda *_, **__: True,
-        "multilabel_margin_loss_forward": lambda x, target, *_: target.dtype is not torch.int64,
+        "multilabel_margin_loss_forward": _labels,
         "_embedding_bag _embedding_bag_forward_only": _weighted_bags,
         "lu_unpack": _few_pivots,
         "embedding_renorm_": lambda weight, *_: weight.ndim != 2 or is_integral(weight),
@@ -281,7 +288,7 @@ def _outside(dtype: torch.dtype, low: int | None, high: int | None) -> bool:
 _table(
     {
         "uniform_ uniform": _uniform,
-        "bernoulli": lambda x, *_, **__: _of_integers(x, "bernoulli_tensor_p_"),
+        "bernoulli": lambda x, *_, **__: x.dtype is not torch.bool and _of_integers(x, "bernoulli_tensor_p_"),
         "bernoulli_.float bernoulli.p": lambda x, p=0.5, **_: not 0.0 <= p <= 1.0,
         "poisson": lambda x, *_, **__: _of_integers(x, "poisson"),
         "normal_": lambda x, mean=0.0, std=1.0, **_: _of_integers(x, "normal_kernel") or not std >= 0.0,

@@ -1,11 +1,13 @@
 """Shapes of results, from PyTorch's own meta kernels: once per edge of the trie.
 
-A call that they refuse is rehearsed on the CPU, so that users see the message they know. :mod:`.checks` lists mistakes
-that they overlook, :mod:`.meta_functions` the operators that have none.
+A call that they refuse is rehearsed on the CPU, so that users see the message they know. They overlook mistakes: a
+small call is rehearsed in any case, and :mod:`.checks` finds those of larger ones that look wrong.
+:mod:`.meta_functions` has the operators without a meta kernel.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from typing import Any
 
@@ -13,13 +15,13 @@ import torch
 
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.trace.ops import Op, is_view
-from xlaprof.runtime.trace.storage import sig
+from xlaprof.runtime.trace.storage import Sig, sig
 from xlaprof.runtime.trace.trie import Spec
 
 from .checks import CHECKS
 from .dtype_checks import loses_imaginary_part
 from .meta_functions import SHAPES
-from .rehearse import refuse_overlap, rehearse
+from .rehearse import refuse, refuse_overlap, rehearse
 
 
 class NoMeta(Exception):
@@ -29,9 +31,6 @@ class NoMeta(Exception):
 #: results by signature of the call: a repeated layer is inferred once
 _known: dict[Hashable, list[Spec | None]] = {}
 _KNOWN_LIMIT = 100_000
-#: operators with dtypes, no floats first, that the CPU has a kernel for
-_has_kernel: set[tuple[str, tuple[torch.dtype, ...]]] = set()
-_SMALL = 1 << 20  # bytes of tensors of which that is tried
 
 
 def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], alike: Hashable) -> list[Spec | None]:
@@ -53,24 +52,17 @@ def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], alike: Hashable
     if found is None:
         if len(_known) >= _KNOWN_LIMIT:
             _known.clear()
-        _refuse_dtypes(op, args, kwargs)
         _refuse_growth(op, args, kwargs)
-        found = _known[alike] = _run_meta(op, args, kwargs)
+        found = _run_meta(op, args, kwargs)
+        if not is_view(op.func):  # the kernel of a view is that of its meta tensor
+            refuse(op, args, kwargs, sum(_size(spec.sig) for spec in found if spec is not None))
+        _known[alike] = found
     return found
 
 
-def _refuse_dtypes(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise what the CPU raises of numbers that are no floats, where it has no kernel: meta kernels accept most.
-
-    Lower floats are no mistake: XLA computes with them where PyTorch's CPU has no kernel.
-    """
-    dtypes = tuple(arg.dtype for arg in args if isinstance(arg, torch.Tensor))
-    if not dtypes or not isinstance(args[0], torch.Tensor) or args[0].dtype.is_floating_point:
-        return
-    if (op.name, dtypes) in _has_kernel or not rehearse(op, args, kwargs, about="support|be cast", limit=_SMALL):
-        return
-    if all(arg.numel() for arg in args if isinstance(arg, torch.Tensor)):  # else no kernel need have been called
-        _has_kernel.add((op.name, dtypes))
+def _size(of: Sig) -> int:
+    """In bytes."""
+    return math.prod(of.shape) * of.dtype.itemsize
 
 
 def _refuse_growth(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

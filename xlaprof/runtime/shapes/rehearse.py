@@ -24,15 +24,57 @@ from xlaprof.runtime.trace.tensor import XLATensor
 
 #: bytes of stand-ins at most; larger calls are not rehearsed
 LIMIT = 1 << 28
+#: of calls that nothing looks wrong with: of the first with an operator and dtypes, and of each
+_FIRST, _EACH = 1 << 20, 1 << 16
+#: operators and dtypes of calls that the CPU accepts
+_accepted: set[tuple[str, tuple[torch.dtype, ...]]] = set()
+#: what XLA computes and PyTorch's CPU does not (labels in floats are taken as XLA devices take them), and what only
+#: values tell, in words that do not show them
+_NOT_HERE = re.compile(
+    r"not implemented for '(BFloat16|Half|Float8\w+)'|expected target dtype to be Long or Byte"
+    r"|rows of lengths along axis to sum|allocated size does not match"
+)
+_NOTHING = re.compile("(?!)")
 
 
-def rehearse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], *, about: str = "", limit: int = LIMIT) -> bool:
+def refuse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], made: int) -> None:
+    """Raise what the CPU raises of a call that it makes in no time, but for what it alone refuses.
+
+    ``made`` is the size of the results, in bytes. What other lengths, counts and masks would not raise comes from the
+    stand-ins' values: no refusal.
+    """
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    of = op.name, tuple(tensor.dtype for tensor in tensors)
+    room = (_EACH if of in _accepted else _FIRST) - made
+    try:
+        accepted = room >= 0 and rehearse(op, args, kwargs, but=_NOT_HERE, limit=room)
+    except Exception as error:
+        numbers = all(dtype.is_floating_point or dtype.is_complex for dtype in of[1])
+        if numbers or isinstance(error, NotImplementedError):
+            raise
+        rehearse(op, args, kwargs, about=re.escape(str(error)), integers=1)
+        return
+    if accepted and all(tensor.numel() for tensor in tensors):  # else no kernel need have been called
+        _accepted.add(of)
+
+
+def rehearse(
+    op: Op,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    about: str = "",
+    but: re.Pattern[str] = _NOTHING,
+    limit: int = LIMIT,
+    integers: int = 0,
+) -> bool:
     """Raise what ``op`` raises on the CPU. ``True`` if it accepts the call, ``False`` if that is not known.
 
-    With ``about``, a pattern, only errors whose message has it, or that a dtype has no kernel, are raised. A call with
-    stand-ins of more than ``limit`` bytes is not tried.
+    With ``about``, a pattern, only errors whose message has it, or that a dtype has no kernel, are raised; an error
+    whose message has ``but`` never is. A call with stand-ins of more than ``limit`` bytes is not tried. In those of
+    integers and bools all numbers are ``integers``.
     """
-    standins = _StandIns(limit, integers=0 if {"pivots", "LU_pivots"}.isdisjoint(op.names) else 1)
+    standins = _StandIns(limit, integers if {"pivots", "LU_pivots"}.isdisjoint(op.names) else 1)
     try:
         here, named = tree_map(standins.of, (args, kwargs))
     except _TooLarge:
@@ -41,22 +83,19 @@ def rehearse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], *, about: st
         warnings.simplefilter("ignore")
         try:
             op.func(*here, **named)
-        except NotImplementedError as error:
-            if "Could not run" in str(error):  # there is no CPU kernel
-                return False
-            raise rehearsed(error, op) from None  # a dtype that the kernel does not support
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # due to the stand-ins' values
             return True
-        except RuntimeError as error:
-            if "ZeroDivisionError" in str(error):  # likewise
-                return True
-            if not re.search(about, str(error)):
-                return False
-            raise rehearsed(error, op) from None
         except Exception as error:
-            if not re.search(about, str(error)):
-                return False
-            raise rehearsed(error, op) from None
+            told = str(error)
+            if "ZeroDivisionError" in told:  # likewise
+                return True
+            if isinstance(error, NotImplementedError):  # for a dtype, or for all tensors
+                known = "Could not run" not in told
+            else:
+                known = re.search(about, told) is not None
+            if known and not but.search(told):
+                raise rehearsed(error, op) from None
+            return False
     return True
 
 

@@ -1,9 +1,10 @@
-"""Calls that the CPU refuses: samples of PyTorch's operators with one argument spoilt, and what ``xla`` says to them.
+"""Samples of PyTorch's operators with one argument spoilt: what the CPU and what ``xla`` say to them.
 
 A tensor gets another dtype, size, number of dimensions, or no element, a number leaves its range; the call is
 the function, its in-place form or the one with ``out=``. Nothing is computed on ``xla``: what shapes and dtypes
-tell is told at the call. Left out are refusals that come from values (:data:`OF_VALUES`; docs/runtime.md has their
-table), what is no answer of the CPU's (:data:`NO_ANSWER`) and sizes at which it does not look (:data:`UNBOUNDED`).
+tell is told at the call, and what the CPU accepts is accepted. Left out are refusals that come from values
+(:data:`OF_VALUES`; docs/runtime.md has their table), what is no answer of the CPU's (:data:`NO_ANSWER`) and sizes at
+which it does not look (:data:`UNBOUNDED`).
 
 PyTorch composes some functions of other operators where the device is not the CPU. The words are then those of
 another operator, or none refuses: :attr:`Refusal.elsewhere`, counted apart.
@@ -39,10 +40,15 @@ OF_VALUES = re.compile(
     r"index .* is out of bounds|out of range in self|INDICES element|Target .* out of bounds|ZeroDivision|range of \["
     r"|Class values|target.* out of range|singular|definite|factoriz|converge|non-negative|max index|p_in"
     r"|between 0 and 1|probability|lengths|takes value|number of ones in mask|all elements of|sorter index"
-    r"|pivots passed|tried to access|not finite|segment_length|offsets\[(0|-1)\]"
+    r"|pivots passed|tried to access|not finite|segment_length|offsets\[(0|-1)\]|checking arguments for ctc_loss"
+    r"|allocated size does not match"
 )
 #: where PyTorch itself fails: assertions that are to be reported to it
 NO_ANSWER = re.compile(r"INTERNAL ASSERT|SmallVector unable to grow")
+#: what no XLA device has: layouts and dtypes, more than 64 dimensions, a negative size (of no element)
+NOT_ON_XLA = re.compile(r"cannot live on xla|number of dimensions must be within|negative dimensions are not allowed")
+#: what only the CPU takes, as it does not look: a number that grows into a matrix
+UNSEEN = {("addbmm", "in place")}
 #: their CPU kernels do not look how large some arguments are, and read beyond them: what comes of it is chance, and may
 #: be the end of the process
 UNBOUNDED = {
@@ -58,11 +64,11 @@ ON_THE_HOST = {"tensor_split"}
 
 
 class Refusal(NamedTuple):
-    """A call that the CPU refuses, and what became of it on ``xla``."""
+    """A call that the CPU or ``xla`` refuses."""
 
     entry: str
     call: str
-    expected: str
+    expected: str  # empty: the CPU accepts it
     told: str  # empty: accepted
     elsewhere: bool  # PyTorch composes the function of other operators on xla
 
@@ -77,7 +83,7 @@ class Calls:
     """What came of many spoilt calls."""
 
     def __init__(self) -> None:
-        self.calls = self.refused = self.accepted = self.otherwise = self.elsewhere = 0
+        self.calls = self.refused = self.accepted = self.otherwise = self.elsewhere = self.alone = 0
         self.taken: set[str] = set()  # entries that PyTorch composes on xla of operators that refuse nothing
         self.failures: dict[str, str] = {}
         self.slowest = (0.0, 0)
@@ -88,6 +94,7 @@ class Calls:
         self.accepted += other.accepted
         self.otherwise += other.otherwise
         self.elsewhere += other.elsewhere
+        self.alone += other.alone
         self.taken |= other.taken
         self.failures |= other.failures
         self.slowest = max(self.slowest, other.slowest)
@@ -98,7 +105,8 @@ class Calls:
             f"{self.calls:,} calls, {self.refused:,} refused by the CPU for shapes or dtypes; on xla {alike:,} in the "
             f"same words, {self.elsewhere} in those of the operators that PyTorch calls there instead "
             f"(taken: {', '.join(sorted(self.taken)) or 'none'}), {self.otherwise:,} in others, {self.accepted:,} "
-            f"accepted; slowest {self.slowest[0]:.1f} s of CPU (seed {self.slowest[1]})"
+            f"accepted; {self.alone} refused there alone; slowest {self.slowest[0]:.1f} s of CPU "
+            f"(seed {self.slowest[1]})"
         )
 
 
@@ -112,21 +120,23 @@ def calls(seeds: Iterable[int]) -> Calls:
         done.slowest = max(done.slowest, (time.process_time() - began, seed))
         if one is None:
             continue
-        done.refused += 1
+        done.refused += bool(one.expected)
         if one.elsewhere:
             done.elsewhere += 1
             if not one.told:
                 done.taken.add(one.entry)
         elif not one.alike:
             done.accepted += not one.told
-            done.otherwise += bool(one.told)
-            shown = f"seed {seed}: {one.entry} ({one.call})\n    cpu: {one.expected}\n    xla: {one.told or 'accepted'}"
+            done.alone += not one.expected
+            done.otherwise += bool(one.told and one.expected)
+            said = f"    cpu: {one.expected or 'accepted'}\n    xla: {one.told or 'accepted'}"
+            shown = f"seed {seed}: {one.entry} ({one.call})\n{said}"
             done.failures[f"{one.entry} ({one.call})"] = shown
     return done
 
 
 def spoilt_call(seed: int) -> Refusal | None:
-    """The call of ``seed``; ``None`` if the CPU accepts it, or refuses it because of values."""
+    """The call of ``seed``; ``None`` if both accept it, or the CPU refuses it because of values."""
     draw = random.Random(seed)
     name = draw.choice(_names())
     entry = _entries()[name]
@@ -172,7 +182,11 @@ def _outcome(draw: random.Random, name: str, entry: Any, sample: Any) -> Refusal
     args, kwargs = tree_unflatten(leaves, spec)
     call = partial(function, *args, **kwargs)
     expected = _refused(call, "cpu")
-    if not expected or any(left_out.search(expected) for left_out in (OF_VALUES, OF_THE_DEVICE, NO_ANSWER)):
+    if not expected:
+        told = "" if (name, variant.partition(" of")[0]) in UNSEEN else _refused(call, "xla")
+        alone = told and not NOT_ON_XLA.search(told)
+        return Refusal(name, f"{variant} argument {at}: {how}", "", told, elsewhere=False) if alone else None
+    if any(left_out.search(expected) for left_out in (OF_VALUES, OF_THE_DEVICE, NO_ANSWER)):
         return None
     one = Refusal(name, f"{variant} argument {at}: {how}", expected, _refused(call, "xla"), elsewhere=False)
     return one if one.alike else one._replace(elsewhere=_composed_otherwise(call, one))
