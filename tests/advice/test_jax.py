@@ -358,7 +358,7 @@ CASES = [
     Case("Make {name} an array of one dtype (jnp.asarray(value, jnp.float32)", static_field, field_of_data),
     Case("Make it once, outside of the loop, and pass the same object", new_objects, one_object),
     Case("under jax.jit, which is made once: what it calls is then traced once", eager_map, jitted_map),
-    Case("make it once at its full length, write into it", growing_curve, whole_curve),
+    Case("pass it at its full length", growing_curve, whole_curve),
     Case("is longer in each call, and each length has a program of its own: empty it", collected, emptied),
     Case("Collect what belongs together in one array", joined, joined_on_the_host),
 ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 from story import Story
 
 from xlaprof.analysis.model import Finding
-from xlaprof.events import ArgumentChange, JitCompile
+from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations
 
 from .test_gaps import Watched
 
@@ -191,3 +193,153 @@ def test_the_host_at_a_jitted_call_takes_its_arguments_apart(code: str, found: i
             story.spend(6)
             story.seen(30, "python", seen)
     assert len(story.found("idle_gap")) == found
+
+
+def sized(*sizes: int, at: int = 0) -> list[ArgumentChange]:
+    """The series that a call is given has another length each time."""
+    return [ArgumentChange("shape", "x", f"f32[{old},16]", f"f32[{new},16]", at) for old, new in pairwise(sizes)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "found"),
+    [((1008, 1176, 1344, 1512, 1680), 1), ((64, 256, 128, 512, 1024), 0), ((64, 128, 256, 512, 1024), 0)],
+)
+def test_however_round_sizes_are_those_that_grow_by_as_much_each_time_are_not_chosen(
+    sizes: tuple[int, ...], found: int
+) -> None:
+    """A backtest fits on all weeks so far; buckets come in any order."""
+    story, changes = Jitted(), sized(*sizes)
+    for turn in range(150):
+        with story.step("step"):
+            if not turn % 30:
+                story.made(*changes[turn // 30 - 1 : turn // 30] if turn else [], versions=turn // 30)
+            story.execute("step", 5, story.call)
+            story.spend(5)
+    told = story.found("recompile")
+    assert [one.count for one in told] == [4] * found
+    for one in told:
+        assert one.advice.startswith("x is longer each time, and each length has a program of its own")
+
+
+@pytest.mark.parametrize(("later", "found"), [(0, 0), (6, 1)])
+def test_sizes_that_lines_before_the_loop_call_for_once_are_chosen_and_no_last_batch(later: int, found: int) -> None:
+    """``for size in (120, 1): predict(images[:size])`` warms both up; a pass over all images ends with fewer."""
+    story = Jitted()
+    warm = story.line(21, "predict(model, images[:size])", func="warm_up", outer=(80,), loops=(20,))
+    code, name = story.line(12, "def predict(model, images):", func="predict"), story.text("predict")
+    for nth, changes in enumerate(([], sized(120, 1))):
+        start = story.now
+        story.spend(300)
+        story.emit(JitCompile(start, story.now - start, name, warm, code, versions=nth, changes=changes))
+        story.execute("predict", 2, warm)
+        story.spend(3)
+        for _ in range(0 if nth else later):
+            story.execute("predict", 2, warm)
+            story.spend(3)
+    for turn in range(40):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.execute("step", 5, story.call)
+            story.spend(5)
+    told = story.found("recompile")
+    assert [one.advice.partition(" rows")[0] for one in told] == ["Pad the last batch to 120"] * found
+
+
+def test_a_list_that_is_joined_for_a_call_grows_with_its_argument_and_is_told_once() -> None:
+    story, joins = Jitted(), 0
+    for turn in range(60):
+        with story.step("step"):
+            if not turn % 5:
+                stack, start = story.text("stack"), story.now
+                change = [ArgumentChange("structure", "args", "", f"args[{turn // 5}] f32[16]")] if turn else []
+                story.spend(100)
+                made = JitCompile(start, story.now - start, stack, story.call, versions=turn // 5, changes=change)
+                story.emit(made)
+                joins += bool(turn)
+                story.made(*sized(turn // 5, turn // 5 + 1) if turn else [], versions=turn // 5)
+            story.execute("step", 5, story.call)
+            story.spend(5)
+    (finding,) = story.found("recompile")
+    assert (finding.count, finding.cost_s) == (2 * joins, pytest.approx(joins * 0.5))
+    assert "stack at train.py:40, outside of any jitted function, 11 times" in finding.cause
+
+
+@pytest.mark.parametrize(("idle", "found"), [(1, 0), (120, 1)])
+def test_a_read_for_the_log_gains_the_idle_time_it_causes_and_not_what_the_device_works(idle: int, found: int) -> None:
+    """The host runs 60 steps ahead; each fiftieth it waits for all of them, and hands the next one over at once."""
+    story = Jitted()
+    log = story.line(44, 'print(f"loss {float(loss):.3f}")', outer=(90,), loops=(38,))
+    for turn in range(600):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.execute("step", 3, story.call)
+            story.spend(1)
+            if turn % 50 == 49:
+                story.read(log, NUMBER)
+                story.spend(idle)
+    told = story.found("transfer")
+    assert [one.place.line for one in told] == [44] * found
+    for one in told:
+        assert one.gain_s <= one.cost_s <= 12 * 0.121
+
+
+@pytest.mark.parametrize(("ran", "found"), [(8, 1), (1, 0)])
+def test_where_a_line_runs_operations_and_calls_a_jitted_function_their_number_tells_what_takes_long(
+    ran: int, found: int
+) -> None:
+    """``image.at[:, col].add(beamform(...))``: eight operations for each call, each of which Python dispatches."""
+    story = Jitted()
+    for turn in range(400):
+        with story.step("step"):
+            if turn == 0:
+                story.emit(Look(story.now, 400_000_000, story.call, "python"))
+                story.made()
+            story.execute("step", 0.1, story.call)
+            story.emit(Look(story.now, 5_000_000, story.call, "python"))
+            story.spend(5)
+    story.emit(OutsideOperations(story.now, story.text("scatter-add"), 400 * ran, story.call))
+    told = story.found("op_by_op")
+    assert [one.place.line for one in told] == [40] * found
+    for one in told:
+        assert one.cost_s == pytest.approx(ran / (ran + 1) * 2, rel=0.02), "without what the call compiled"
+    (idle,) = (one for one in story.report().accounts if one.what == "idle")
+    assert idle.unexplained_s == 0, idle.text
+
+
+@pytest.mark.parametrize(
+    ("took", "code", "found"), [(12, "ndimage.rotate(x)", 1), (2, "ndimage.rotate(x)", 0), (12, "np.asarray(x)", 0)]
+)
+def test_host_work_that_the_device_hides_is_told_where_it_is_most_of_the_steps(
+    took: int, code: str, found: int
+) -> None:
+    """Images are rotated one by one while the last batch trains; NumPy may wait for the device without a word."""
+    story = Jitted()
+    rotate = story.line(47, code, func="augment", outer=(39, 90), loops=(0, 38))
+    for turn in range(200):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.emit(Look(story.now, took * 1_000_000, rotate, "python"))
+            for _ in range(took):  # a step's work takes as long as the host's: no gap is seen
+                story.spend(1)
+            story.execute("step", 4, story.call)
+            story.spend(1)
+    assert [one.also[0].line for one in story.found("idle_gap")] == [39] * found
+
+
+def test_the_time_after_the_last_program_begins_where_that_ended_however_short_it_was() -> None:
+    """XLA runs small programs within the call: they take no time that could be seen."""
+    story = Jitted()
+    for turn in range(50):
+        with story.step("step"):
+            if turn in (0, 49):
+                story.made(versions=turn // 49)
+            story.execute("step", 0, story.call)
+            story.spend(2)
+    story.spend(1000)
+    story.finish()
+    accounts = {one.what: one for one in story.report().accounts}
+    assert accounts["after"].total_s == pytest.approx(1.002)
+    assert accounts["idle"].total_s == pytest.approx(49 * 0.002)

@@ -25,8 +25,8 @@ from xlaprof.analysis.evidence.looping import host_s, in_each_step, visits_per_p
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.places import cited, short
-from xlaprof.analysis.principles import HABIT, MANY, MOST, NAMED, WORTH_SAYING
-from xlaprof.analysis.recompiles.eager import bodies
+from xlaprof.analysis.principles import HABIT, LOOKED_NS, MANY, MOST, NAMED, WORTH_SAYING
+from xlaprof.analysis.recompiles.eager import looks_beside
 from xlaprof.analysis.recompiles.extra import EARLY, entry, is_of_another_value, meant
 from xlaprof.analysis.recompiles.jit_calls import JAX, dropped
 from xlaprof.analysis.timeline import host
@@ -56,6 +56,7 @@ _IMPORTS, _SET_UP, _FIRST = "importing modules", "set-up", "set-up, and recordin
 _NOTHING_YET = "set-up: the device had been given nothing yet"
 _RECORDING = "the host records operations and hands them over"
 _UNSEEN = "nothing was recorded of what the host did"
+_OWN = "the program's own Python"
 #: causes of idle time that are part of every step, and the machine's
 _USUAL = {
     host.TRACING: _RECORDING,
@@ -384,7 +385,9 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
     for finding in findings:
         if finding.kind == "upload" and not _cuts(facts, finding):
             bill.explain(finding, _take(idle, [host.UPLOAD], finding.cost_s * 1e9))
-        if finding.kind in ("op_by_op", "host_callback") and isinstance(finding.counted, Matching):
+        if looked_up(finding):
+            bill.explain(finding, _take(idle, [host.OTHER, host.DATA], finding.cost_s * 1e9))
+        elif finding.kind in ("op_by_op", "host_callback") and isinstance(finding.counted, Matching):
             stacks = [int(stack) for (stack,) in finding.counted.keys]
             compiled = sum(one.dur for stack in stacks if (one := facts.run.jit.functions.get((stack, 0))) is not None)
             compiled -= sum(dropped(facts)[stack] for stack in stacks)  # is no part of its cost
@@ -404,13 +407,34 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
 
 
 def _unseen(facts: Facts) -> str:
-    """Where looks at the main thread found it, but for lines that call programs or run operations."""
-    calls = {facts.place(stack).at for one in facts.run.jit.functions.values() for stack in one.callers}
-    calls.update(*(one.lines for one in facts.once(bodies).values()))
-    own = {key: ns for key, ns in facts.run.looks.items() if facts.place(key[0]).at not in calls}
-    _, lines = _seen(facts, own or facts.run.looks)
+    """Where looks at the main thread found it."""
+    _, lines = _seen(facts, facts.run.looks)
     most = nlargest(NAMED, lines, key=lines.__getitem__)
     return f"{_UNSEEN} (the main thread was seen at {', '.join(most)})" if most else _UNSEEN
+
+
+def _looked(facts: Facts, ns: float) -> Iterator[tuple[str, float]]:
+    """Why some of the ``ns`` in which nothing was recorded is normal, by looks at the main thread; and how much.
+
+    At a line that calls programs, or runs operations, the host hands them over; compiling there counts as that.
+    """
+    jit, compiled = facts.run.jit, Counter(facts.run.jit.compiled_at)
+    compiled.update({stack: one.dur for (stack, name), one in jit.functions.items() if not name})
+    calls = {facts.place(stack).at for stack in facts.run.executions_at}
+    lines, handed = _Parts(float), 0.0
+    for stack, took in looks_beside(facts, compiled)[1].items():
+        place = facts.place(stack)
+        if place.at in calls:
+            handed += took
+        elif place.line:
+            lines[short(place)] += took
+    seen = handed + sum(lines.values())
+    if seen < LOOKED_NS or not jit.functions:
+        return
+    share = min(1.0, ns / seen)
+    yield _RECORDING, handed * share
+    if lines:
+        yield f"{_OWN}, at {_listed(lines)}", sum(lines.values()) * share
 
 
 def _barriers(facts: Facts, findings: Iterable[Finding]) -> str:
@@ -443,6 +467,7 @@ def _normal(
     if isinstance(kind, int) and (kind >= host.SCOPE or kind == host.GLIMPSE):
         yield _RECORDING, ns * max(tally.recorded, share) / max(1, tally.total)
     if kind == host.OTHER:
+        yield from _looked(facts, ns)
         return
     if tally.gaps < HABIT:
         yield f"{name}, {times(tally.gaps)}", tally.total

@@ -8,6 +8,7 @@ unexplained.
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from heapq import nlargest
@@ -23,7 +24,7 @@ from xlaprof.analysis.evidence.guard_failures import sort_out
 from xlaprof.analysis.fold.torch_compile import FunctionTally
 from xlaprof.analysis.model import Charge, CompiledFunctions, CudaGraphStat, Finding, FunctionStat, Place
 from xlaprof.analysis.places import cited, short
-from xlaprof.analysis.principles import DEAR, HABIT, LISTED, LOOKED_NS, MOST, NAMED, SHOWN, WORTH_SAYING
+from xlaprof.analysis.principles import DEAR, HABIT, LARGE, LISTED, LOOKED_NS, MOST, NAMED, SHOWN, WORTH_SAYING
 from xlaprof.analysis.statements import nodes
 from xlaprof.events import Look
 from xlaprof.text.quantities import duration, percent, plural
@@ -31,6 +32,8 @@ from xlaprof.text.quantities import duration, percent, plural
 UNACCOUNTED = "unaccounted"
 _SAVES = "checkpoint"
 _LONG_NS = 500_000_000  # mean length of looks at one thing that goes on, which are cut after a second
+#: brings an array of the device to the host by Python's buffers, which no event tells of: it may wait for that
+_WAITS = re.compile(r"\b(np|onp|numpy)\.(asarray|array)\(")
 _Key = tuple[int, int]  # of a function: stack of its definition, name
 
 
@@ -143,34 +146,40 @@ def running_ns(facts: Facts) -> float:
     """The time that neither imports nor compiling took."""
     imports = sum(ns for (_, state), ns in facts.run.looks_before.items() if state == "import")
     compiling = sum(one.dur for one in facts.run.torch_compile.functions.values())
+    compiling += sum(one.dur for one in facts.run.jit.functions.values())
     return max(1.0, facts.wall_s * 1e9 - imports - compiling)
 
 
 def calls_beside(facts: Facts) -> Iterator[Finding]:
     """Calls of the loop that never reach compiled code, and take much of the time of its turns: a finding for each.
 
-    Without a device only looks at the main thread tell: of all that a line of a function calls which also calls
-    compiled code. What the line does by itself, a backward pass or an optimizer's step, is the program's own work; so
-    is what is called once. Checkpoints are a finding also where that line writes them by itself, or calls the compiled
-    code too, as a library's loop does, if they come again and again.
+    Without a device, and where JAX's programs are handed over in advance, only looks at the main thread tell: of all
+    that a line of a function calls which also calls compiled code. What the line does by itself, a backward pass or an
+    optimizer's step, is the program's own work; so is what is called once. Checkpoints are a finding also where that
+    line writes them by itself, or calls the compiled code too, as a library's loop does, if they come again and again.
     """
-    names, running = facts.names, running_ns(facts)
-    spine = _spine(facts)
+    names, running, spine = facts.names, running_ns(facts), _spine(facts)
     functions, lines = {one[:2] for one in spine}, {(one[0], one[2]) for one in spine}
+    jit, least = facts.run.jit, (LARGE if facts.run.jit.functions else DEAR) * running
+    compiles = (*jit.compiled_at, *(stack for stack, _ in jit.functions))  # a function is traced there
+    ran = {facts.place(stack).at for stack in (*facts.run.executions_at, *compiles)}
+    free = running - sum(device.busy for device in facts.run.devices())  # what a faster host can gain
     calls: defaultdict[Place, Counter[tuple[int, str]]] = defaultdict(Counter)
-    for (stack, state), ns in facts.run.looks_before.items():
+    for (stack, state), ns in (facts.run.looks if jit.functions else facts.run.looks_before).items():
         frames = names.frames(stack)
         line = next((one for one in frames if (one.file, one.func) in functions), None)
-        if line is None or state == "import":
+        if line is None or state == "import" or any(one.at in ran for one in frames):
+            continue
+        if jit.functions and _WAITS.search(frames[0].code):
             continue
         if state == _SAVES or (line != frames[0] and line.loop and line.at not in lines):
             calls[replace(line, library=())][stack, state] += ns
     for line, looks in calls.items():
-        took, count = looks.total(), sum(facts.run.look_counts[key] for key in looks)
+        took, count = min(free, looks.total()), sum(facts.run.look_counts[key] for key in looks)
         if not line.loop and (count < HABIT or took > _LONG_NS * count):
             continue
-        if took >= max(LOOKED_NS, DEAR * running, WORTH_SAYING * facts.wall_s * 1e9):
-            yield _finding(facts, line, looks, running)
+        if took >= max(LOOKED_NS, least, WORTH_SAYING * facts.wall_s * 1e9):
+            yield _finding(facts, line, looks, took, running)
 
 
 def looked_up(finding: Finding) -> frozenset[tuple[int | str, ...]]:
@@ -181,20 +190,20 @@ def looked_up(finding: Finding) -> frozenset[tuple[int | str, ...]]:
 
 def _spine(facts: Facts) -> set[tuple[str, str, int]]:
     """The lines that call what is compiled, and those that call them: file, function, line."""
-    known = facts.run.torch_compile
-    stacks = [*known.calls, *(one.event.stack for one in known.recompiles)]
+    known, jitted = facts.run.torch_compile, (one for one in facts.run.jit.functions.values() if one.name)
+    stacks = [*known.calls, *(one.event.stack for one in known.recompiles), *(s for one in jitted for s in one.callers)]
     return {(one.file, one.func, one.line) for stack in stacks for one in facts.names.frames(stack)}
 
 
-def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], running: float) -> Finding:
-    took, stacks = looks.total(), Counter[int]()
+def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], took: float, running: float) -> Finding:
+    stacks = Counter[int]()
     for (stack, _), ns in looks.items():
         stacks[stack] += ns
     place = innermost(facts.names, stacks, line)
     if place.at == line.at:  # itself, or a library that it calls
         place = facts.place(max(stacks, key=stacks.__getitem__))
     most = f", most of it at {cited(place)}" if place.at != line.at else ""
-    saves = sum(ns for (_, state), ns in looks.items() if state == _SAVES) >= MOST * took
+    saves = sum(ns for (_, state), ns in looks.items() if state == _SAVES) >= MOST * looks.total()
     what = "again and again while a checkpoint is saved" if saves else "in each turn for what is called"
     if saves:
         advice = (

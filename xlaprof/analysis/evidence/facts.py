@@ -107,10 +107,10 @@ class Facts:
         """A finding with its id and severity. ``discriminator`` separates several at one line and operation.
 
         ``counted``: the events that ``count`` counts.
-        ``cut``: the part of the run that a fix removes (``replay``), from which the gain is predicted; without it the
-        gain is ``gain_s``, by default the cost. ``of_the_line``: only the line written otherwise helps; by default the
-        kind decides. ``trifle``: it is not worth a look, and set aside; by default what is not felt beside JAX.
-        ``ended_by``: all findings that one change ends have it; by default a library's option.
+        ``cut``: the part of the run that a fix removes (``replay``), from which the gain is predicted, ``gain_s`` at
+        most; without it the gain is ``gain_s``, by default the cost. ``of_the_line``: only the line written otherwise
+        helps; by default the kind decides. ``trifle``: it is not worth a look, and set aside; by default what is not
+        felt beside JAX. ``ended_by``: all findings that one change ends have it; by default a library's option.
         ``in_steps``: the steps in which it comes, by default one for each of ``count``. ``also``: lines that take part;
         only others than ``place``, where they are known, are kept. ``details``: the further fields of :class:`Finding`
         that have defaults (``change``, ``confidence``, ``rhythm``, ``values``, ``remedy``, ``buckets``).
@@ -125,6 +125,8 @@ class Facts:
         predicted = len(self._cuts) < _PREDICTED
         known = cost_s if gain_s is None else gain_s
         gain = self.what_if.gain_s(cut) if cut is not None and predicted else known
+        if gain_s is not None and gain > gain_s:
+            gain, predicted = gain_s, False
         each_step, once = self._each_step(count if in_steps is None else in_steps, cut or NOTHING)
         found = Finding(
             id=id,

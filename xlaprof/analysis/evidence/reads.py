@@ -160,12 +160,13 @@ class Reads:
 
     def _is_rare(self, facts: Facts) -> bool:
         """Whether they are for the program's log: in one of ten steps or fewer, for little; or in some, for less."""
-        between = self.is_between_steps(facts) and not _is_in_loop_of_steps(facts, self.stacks[0])
+        between = self.is_between_steps(facts) and not self._is_in_loop_of_steps(facts)
         own_loop = between or self._is_beside(facts)
         steps = self.count if own_loop else self.tally.rhythm.steps or self.count
         if not own_loop and self.tally.rhythm.every > 1 and self.cost_s < TRIFLE * facts.total_s:
             return True
-        dear = self.cost_s >= FELT * facts.total_s or (self.barrier and _is_dear(facts, self.stacks))
+        whole = facts.total_s if facts.barriers else facts.wall_s  # JAX compiles for long in steps that are no more
+        dear = self.cost_s >= FELT * whole or (self.barrier and _is_dear(facts, self.stacks))
         return steps <= LITTLE * facts.step_count and not dear
 
     def _is_beside(self, facts: Facts) -> bool:
@@ -174,6 +175,19 @@ class Reads:
             2 * site.executed >= self.count and shares_loop(facts.names, self.stacks[0], stack)
             for stack, site in facts.barriers.items()
         )
+
+    def _is_in_loop_of_steps(self, facts: Facts) -> bool:
+        """Whether the innermost loop around them calls jitted functions in many more turns, and has no barrier.
+
+        What comes there in few of the steps is for the program's log, as a mean of each hundredth step.
+        """
+        loop = facts.names.loop(self.stacks[0])
+        if facts.barriers or not loop.line:
+            return False
+        often = HABIT * max(1, self.tally.rhythm.steps)
+        ran = facts.run.executions_at.items()
+        calls = (stack for stack, count in ran if count >= often and stack not in facts.run.jit.outside)
+        return any(head(facts.names.loop(call)) == head(loop) for call in calls)
 
     def is_between_steps(self, facts: Facts) -> bool:
         """Whether they lie in a loop of their own, such as an evaluation's, that no barrier ends the turns of."""
@@ -305,19 +319,6 @@ def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
     for reads in found.values() if not sized else ():
         reads.find_barrier(facts)
     return list(found.values())
-
-
-def _is_in_loop_of_steps(facts: Facts, stack: int) -> bool:
-    """Whether the innermost loop around a read is that of the calls with which steps begin, where no barrier ends them.
-
-    What comes there in few of the steps is for the program's log, as a mean of each hundredth step.
-    """
-    if facts.barriers or not facts.names.loop(stack).line:
-        return False
-    steps = {stat.name for stat in facts.steps}
-    functions = (one for one in facts.run.jit.functions.values() if one.name and facts.text(one.name) in steps)
-    calls = {head(facts.names.loop(call)) for one in functions for call in one.callers}
-    return head(facts.names.loop(stack)) in calls
 
 
 def _barrier_after(facts: Facts, stacks: list[int]) -> int:

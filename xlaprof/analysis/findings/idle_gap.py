@@ -60,9 +60,10 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each scope, stretch of Python or other activity of the host."""
     compiling = facts.run.window.idle.causes.get(host.COMPILE)
     window = max(1, facts.idle.window_s * 1e9 - (compiling.total if compiling else 0))
-    for activity in activities(facts.run):
-        if _is_habit(facts, activity, window):
-            yield _finding(facts, activity, window)
+    habits = [activity for activity in activities(facts.run) if _is_habit(facts, activity, window)]
+    yield from (_finding(facts, activity, window) for activity in habits)
+    if facts.run.jit.functions and all(one.kind == host.GC for one in habits):  # what the device's work hides
+        yield from calls_beside(facts)
     if not facts.run.devices() and facts.run.torch_compile.functions:
         yield from _waits_for_data(facts)
         yield from _collects(facts)

@@ -60,6 +60,8 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         counted=reads.counted,
         cost_s=reads.cost_s,
         cut=reads.cut,
+        # a program without barriers runs ahead of the device, and waits in the end for what it does not wait for here
+        gain_s=None if facts.barriers else reads.cost_s,
         cause=(
             f"{name} reads {way.what} from the device {how_often(facts, reads)}{purpose}, and the host "
             f"stops until it is computed: {reads.how_long()}, and the device has nothing to do until the host has "

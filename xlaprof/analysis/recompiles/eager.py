@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS, NOTICED
+from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS, NEARLY_ALL, NOTICED
 from xlaprof.analysis.recompiles.jit_calls import compiled_outside, dropped
 
 _OF_KEYS = re.compile(r"^(_?threefry|_?random|unstack$|stage$)")  # operations on keys, and their unpacking
@@ -47,19 +48,44 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
             groups.setdefault(body, []).append(stack)
     many = {body: one for body, one in groups.items() if _computes(facts, one) >= _MANY}
     lines = {body: frozenset(place.at for stack in one for place in way(facts, stack)) for body, one in many.items()}
-    # where a line calls a jitted function too, nobody knows which of the two took the time
-    calls = facts.once(jitted_calls) | again
+    mixed = _mixed(facts)
     looks = Counter[Body]()
-    for table in (facts.run.looks, facts.run.looks_before):
-        for (stack, state), ns in table.items():
-            body = _body(facts, stack, jitted) if lines and state != "import" else None
-            if body in lines and facts.place(stack).at in lines[body] - calls:
-                looks[body] += ns
+    for table in looks_beside(facts, facts.run.jit.compiled_at):
+        for stack, ns in table.items() if lines else ():
+            body, at = _body(facts, stack, jitted), facts.place(stack).at
+            if body in lines and at in lines[body] - again:
+                looks[body] += round(ns * mixed.get(at, 1.0))
     # that of programs that were dropped is told as compiling
     again_ns = dropped(facts)
     spent = {body: max(0, ns - sum(again_ns[stack] for stack in many[body])) for body, ns in looks.items()}
     found = {body: Eager(many[body], ns, lines[body]) for body, ns in spent.items()}
     return {body: eager for body, eager in found.items() if _is_long(facts, eager)}
+
+
+def looks_beside(facts: Facts, compiled: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
+    """ns that the main thread was seen at each stack, before the first program and since, without imports and without
+    as much as was ``compiled`` there."""
+    left, found = Counter(compiled), (dict[int, int](), dict[int, int]())
+    for spent, table in zip(found, (facts.run.looks_before, facts.run.looks), strict=True):
+        for (stack, state), ns in table.items():
+            if state != "import":
+                spent[stack] = spent.get(stack, 0) + ns - min(ns, left[stack])
+                left[stack] -= min(ns, left[stack])
+    return found
+
+
+def _mixed(facts: Facts) -> dict[tuple[str, int], float]:
+    """Lines that call jitted functions -> the share of such operations among all that they run there.
+
+    Of a line that does little of either nobody knows which of the two took the time: 0.
+    """
+    outside, ran = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+    for stack, one in facts.run.jit.outside.items():
+        outside[facts.place(stack).at] += one.count
+    for stack, count in facts.run.executions_at.items():
+        ran[facts.place(stack).at] += count
+    shares = {at: outside[at] / max(1, outside[at] + ran[at]) for at in facts.once(jitted_calls)}
+    return {at: share if share >= NEARLY_ALL else 0.0 for at, share in shares.items()}
 
 
 def _computes(facts: Facts, stacks: list[int]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from operator import ne
 from typing import NamedTuple
@@ -17,16 +17,15 @@ from xlaprof.analysis.fold.jit import JitRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import HABIT, MANY, NAMED, NEARLY_ALL
-from xlaprof.analysis.shapes import are_chosen, dims, dtype, dtype_name
+from xlaprof.analysis.shapes import are_chosen, dims
 from xlaprof.analysis.sums import grouped
 from xlaprof.events import ArgumentChange
 from xlaprof.text.quantities import duration, plural, times
 
+from .jit_causes import NUMBER, OUTSIDE, TEXTS, grows, last_batch, sizes_of
+
 #: :attr:`Finding.operation` of these findings
 JAX = "jax.jit"
-_ENTRY = re.compile(r"\[\d+\]")  # of a list
-_TRANSFORMATION = re.compile(r"\b(init|update)_fn\b")  # of optax, by the names that its functions have
-_NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
 
 
 class Group(NamedTuple):
@@ -79,14 +78,14 @@ def sort_out(facts: Facts) -> Sorted:
             found.append(group)
         else:
             beside += group
-    return Sorted(_joined(found, beside), necessary)
+    return Sorted(_joined(facts, found, beside), necessary)
 
 
-def _joined(groups: list[list[JitRecord]], beside: list[JitRecord]) -> list[Group]:
+def _joined(facts: Facts, groups: list[list[JitRecord]], beside: list[JitRecord]) -> list[Group]:
     """The groups by cause; ``beside``: what may go along with one, and is none by itself."""
     found: list[Group] = []
     for group in sorted(groups, key=_rank):
-        mine = next((one for one in found if _is_part(one, group)), None)
+        mine = next((one for one in found if _is_part(facts, one, group)), None)
         if mine is not None:
             mine.along.extend(group)
             continue
@@ -114,10 +113,10 @@ def _is_dropped(group: list[JitRecord]) -> bool:
     return group[0].event.changes[0].kind == "evicted"
 
 
-def _is_part(cause: Group, group: list[JitRecord]) -> bool:
+def _is_part(facts: Facts, cause: Group, group: list[JitRecord]) -> bool:
     """Whether a group is made for a part of what the cause is: what is computed of a weakly typed array; another part
     of a structure, as of a list that begins empty and grows, or the same entries in another function; or, outside of
-    any jitted function, sizes that change as the cause's."""
+    any jitted function, sizes that change as the cause's, or a list joined at the line of the call, of as many more."""
     lead, other = cause.lead[0].event, group[0].event
     if other.code:
         one, another = lead.changes[0], other.changes[0]
@@ -129,6 +128,8 @@ def _is_part(cause: Group, group: list[JitRecord]) -> bool:
         outer, inner = sorted((one.name, another.name))
         within = re.match(re.escape(outer) + r"([.\[]|$)", inner) is not None
         return within and (same or not _entries(cause.lead).isdisjoint(_entries(group)))
+    if lead.code and other.changes[0].kind == "structure" and facts.place(lead.stack).at == facts.place(other.stack).at:
+        return [one.step for one in cause.lead] == [one.step for one in group]
     sizes, others = _sizes_in_turn(cause.lead), _sizes_in_turn(group)
     return bool(others) and len(sizes & others) >= NEARLY_ALL * max(len(sizes), len(others))
 
@@ -142,7 +143,7 @@ def _entries(group: list[JitRecord]) -> set[str]:
 def _sizes_in_turn(group: list[JitRecord]) -> set[tuple[int, ...]]:
     """The size before and after, of each program that another size of an argument needs."""
     changes = (record.event.changes[0] for record in group)
-    return {tuple(sizes) for change in changes if change.kind == "shape" and (sizes := _sizes_of(change))}
+    return {tuple(sizes) for change in changes if change.kind == "shape" and (sizes := sizes_of(change))}
 
 
 #: what another line of the program may well call it with: evaluation beside training, a mode, another model
@@ -172,7 +173,7 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
     changes = [record.event.changes[0] for record in group]
     if changes[0].kind in ("static", "field"):
         values = {value for change in changes for value in (change.old, change.new)}
-        if len(values) > HABIT or not any(map(_NUMBER.fullmatch, values)):
+        if len(values) > HABIT or not any(map(NUMBER.fullmatch, values)):
             return len(values) <= HABIT
         last = max(record.step for record in group)
         chosen = group[0].event.code and all(map(str.isdecimal, values))
@@ -181,209 +182,29 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
         return False
     if len(group) == 1 and _differ(changes[0]) > 1:
         return True  # two sorts of batches, as long rows and short ones: no sizes that vary meet so
-    if _last_batch(changes):
+    if _is_warm_up(facts, group):
+        return True
+    if grows(changes) and len({record.step for record in group}) > 1:
+        return False
+    if last_batch(changes):
         return False
     since = (record.step - earlier for earlier, record in zip((0, *(one.step for one in group)), group, strict=False))
     if len(group) < HABIT and all(steps >= MANY for steps in since):
         return True  # phases of the program, as of images that become larger
-    sizes = {size for change in changes for size in _sizes_of(change)}
+    sizes = {size for change in changes for size in sizes_of(change)}
     return len(sizes) > 2 and are_chosen(map(str, sizes))
+
+
+def _is_warm_up(facts: Facts, group: list[JitRecord]) -> bool:
+    """Whether lines before all steps call for nothing but these programs: each call makes the next of them."""
+    made = Counter(record.event.stack for record in group)
+    once = all(facts.run.executions_at.get(stack, 0) <= count + 1 for stack, count in made.items())
+    return once and max(record.step for record in group) <= 0 and facts.step_count >= MANY
 
 
 def _differ(change: ArgumentChange) -> int:
     """In how many dimensions two shapes differ."""
     return sum(map(ne, dims(change.old) or (), dims(change.new) or ()))
-
-
-def _sizes_of(change: ArgumentChange) -> list[int]:
-    shapes = (dims(text) or () for text in (change.old, change.new))
-    return [shape[change.dim] for shape in shapes if 0 <= change.dim < len(shape)]
-
-
-def _last_batch(changes: list[ArgumentChange]) -> int:
-    """The size of whole batches, where the only other one is a smaller one; else 0."""
-    sizes = [_sizes_of(change) for change in changes]
-    seen = {size for pair in sizes for size in pair}
-    smaller = all(len(pair) == 2 and pair[1] < pair[0] for pair in sizes)
-    return max(seen) if changes[0].dim == 0 and len(seen) == 2 and smaller else 0
-
-
-# -- causes and advice
-
-
-class _Text(NamedTuple):
-    """Fields: {name}, {old}, {new}, {went}, {dim}, {function}, {others}."""
-
-    cause: str
-    advice: str | Callable[[list[JitRecord]], str]
-
-
-def _advise_shape(group: list[JitRecord]) -> str:
-    changes = [record.event.changes[0] for record in group]
-    whole = _last_batch(changes)
-    if whole:
-        return f"Pad the last batch to {whole} rows and mask them, or leave it out (drop_last)."
-    sizes = [pair for change in changes if len(pair := _sizes_of(change)) == 2]
-    if len(sizes) >= MANY and all(new - old == sizes[0][1] - sizes[0][0] > 0 for old, new in sizes):
-        return (
-            "{name} is longer in each call, and each length has a program of its own: make it once at its full length, "
-            "write into it ({name}.at[i].set(value), or jax.lax.dynamic_update_slice), pass how much of it counts as "
-            "an array, and mask the rest."
-        )
-    if re.search(r"cache|past_key", changes[0].name):
-        return (
-            "Write into a cache of fixed size with jax.lax.dynamic_update_slice, and pass the position as an array: "
-            "what grows by each token has a program for every length."
-        )
-    return (
-        "JAX makes a program for every shape: pad dimension {dim} of {name}{others} to one size, or to a few (buckets: "
-        "64, 128, 256), before the call, and mask what was added."
-    )
-
-
-def _advise_dtype(group: list[JitRecord]) -> str:
-    """To what each argument was at first."""
-    first: dict[str, str] = {}
-    for change in (one for record in group for one in record.event.changes if one.kind == "dtype"):
-        first.setdefault(change.name, dtype_name(dtype(change.old)))
-    code = ", ".join(f"{name}.astype('{kind}')" for name, kind in islice(first.items(), NAMED))
-    return f"Convert what comes in another dtype before the call: {code}."
-
-
-def _advise_static(group: list[JitRecord]) -> str:
-    changes = [record.event.changes[0] for record in group]
-    if "." in changes[0].name:
-        return (
-            "Each value of a static argument has a program of its own: pass {name} as an argument that is not static, "
-            "where the function only computes with it; where it decides a shape or a loop, use few values."
-        )
-    few = "Each value of a static argument has a program of its own: use few values of {name}, or pass it as an array."
-    if "[" in changes[0].name:  # an entry of one
-        return few
-    if all(change.new.isdecimal() for change in changes):
-        return (
-            "Each value of a static argument has a program of its own. A number of turns need not be one: "
-            "jax.lax.fori_loop(0, {name}, ...) takes an array, and one jax.lax.scan gives the result of every turn; "
-            "within a gradient only scan works, over the most turns, those beyond masked; "
-            "take {name} out of static_argnums or static_argnames then. Where it decides a shape, use few values."
-        )
-    if all(_NUMBER.fullmatch(change.new) for change in changes):
-        return (
-            "Each value of a static argument has a program of its own: take {name} out of static_argnums or "
-            "static_argnames where the function only computes with it; where it decides a shape or a loop, use few "
-            "values."
-        )
-    return few
-
-
-def _advise_structure(group: list[JitRecord]) -> str:
-    changes = [record.event.changes[0] for record in group]
-    if len(changes) >= HABIT - 1 and all(
-        _ENTRY.match(one.new.removeprefix(one.name)) and not one.old for one in changes
-    ):
-        return (
-            "{name} is longer in each call, and each length has a program of its own: empty it before the next call "
-            "(what Flax collects by sow, with nnx.pop(model, nnx.Intermediate)), or keep the entries in an array of "
-            "fixed size."
-        )
-    return "Give {name} the same keys, lengths and None entries in every call."
-
-
-def _advise_anew(group: list[JitRecord]) -> str:
-    optimizer = (
-        " What varies in an optimizer, as its learning rate, belongs to its state, which is arrays: a schedule that "
-        "counts steps, or optax.inject_hyperparams(optax.adam)(learning_rate=...), with "
-        "opt_state.hyperparams['learning_rate'] = jnp.asarray(value, jnp.float32) wherever it is to change."
-    )
-    changes = (change for record in group for change in record.event.changes)
-    return (
-        "Make it once, outside of the loop, and pass the same object in every call: a model, an optimizer or a "
-        "function that is made anew is another one to JAX, though its arrays have the same shapes."
-        + optimizer
-        * any(_TRANSFORMATION.search(change.new) for change in changes)
-    )
-
-
-_TEXTS = {
-    "shape": _Text("The shape of {name}{others} changed {went}", _advise_shape),
-    "rank": _Text("The rank of {name} changed {went}", "Give {name} the same number of dimensions in every call."),
-    "dtype": _Text("The dtype of {name}{others} changed {went}", _advise_dtype),
-    "weak type": _Text(
-        "{name} went from {old} to {new}: a number of Python's has a weak type, which is another type to JAX",
-        "Make {name} an array of one dtype from the first call on: give a dtype where it is made of a number "
-        "(jnp.full(shape, value, dtype=...), jnp.asarray(value, dtype=...)); what is computed of it follows.",
-    ),
-    "sharding": _Text(
-        "The sharding of {name} changed {went}",
-        "Give {name} one sharding before the first call (jax.device_put(x, sharding)), or state in_shardings and "
-        "out_shardings, so that results come back as they went in.",
-    ),
-    "device": _Text(
-        "The device of {name} changed {went}",
-        "Put all of {root} where the first call's result has it, once, before that call: {root} = "
-        "jax.device_put({root}, {there}). What a call returns is committed to its devices, and a fresh array is not.",
-    ),
-    "static": _Text("The static argument {name} changed {went}", _advise_static),
-    "field": _Text(
-        "{name}, which is no array and so a part of the program, changed {went}",
-        "Make {name} an array of one dtype (jnp.asarray(value, jnp.float32): without a dtype it has a weak type, which "
-        "is another type to JAX), or pass it as an argument, where the function only computes with it: what a pytree "
-        "has besides arrays (static fields, a module's Python numbers, all that is no array to equinox.filter_jit) is "
-        "part of the program, and each value has one of its own. An array of a model is trained with it: where it must "
-        "not be, take jax.lax.stop_gradient of it, and no weight decay.",
-    ),
-    "anew": _Text(
-        "{name}{besides} is another object than before, of the same text ({new}), and JAX compares it by identity",
-        _advise_anew,
-    ),
-    "structure": _Text(
-        "The structure of {name} changed: {old} was there before, and {new} is now",
-        _advise_structure,
-    ),
-    "function": _Text(
-        "Each call has a new function object of the same code, and a program belongs to one object",
-        "Define {function} and call jax.jit on it once, outside the loop (of a method, keep the object that it belongs "
-        "to); pass what varies as an argument, not by a closure, a lambda or functools.partial.",
-    ),
-    "options": _Text(
-        "jit was called again with other options (donated or static arguments, shardings, device)",
-        "Call jax.jit once, with one set of options, and keep the result.",
-    ),
-    "config": _Text(
-        "JAX's configuration changed{config}",
-        "Call {function} under the same configuration each time: set it once at the start, and use no context manager "
-        "around some of the calls.",
-    ),
-    "evicted": _Text(
-        "The program was there before and had been dropped: JAX's caches were cleared (jax.clear_caches())",
-        "Clear no caches in the loop.",
-    ),
-    "unknown": _Text(
-        "Nothing that xlaprof compares differs from an earlier call, and JAX made the program again",
-        "jax.config.update('jax_explain_cache_misses', True) has JAX print its own reason. {function}.clear_cache(), "
-        "or a cache that is full, drops programs.",
-    ),
-}  # fmt: skip
-#: outside of any jitted function
-_OUTSIDE = {
-    "shape": _Text(
-        "What runs outside of any jitted function ({function}) is a program of its own for every shape: {name} "
-        "changed {went}",
-        "Do this inside a jitted function, on arrays of one size (padded, masked: jnp.where in place of a selection by "
-        "a mask, jnp.nonzero(mask, size=...)); or with NumPy, before they come to the device.",
-    ),
-    "parameter": _Text(
-        "This line, or what it calls, runs JAX's {function} outside of any jitted function, and the function that it "
-        "is given is a new object each time: it is traced and compiled at every call",
-        "Put {caller} under jax.jit, which is made once: what it calls is then traced once.",
-    ),
-    "structure": _Text(
-        "{function} joins a list of {arrays}, outside of any jitted function, and has a program for every number of "
-        "them, with as many arguments",
-        "Collect what belongs together in one array: the results of jax.lax.scan are stacked; or write into an array "
-        "of fixed size (x.at[i].set(value)), or join on the host: np.stack(jax.device_get(values)).",
-    ),
-}
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -418,8 +239,8 @@ def _finding(facts: Facts, cause: Group) -> Finding:
     group, records = cause.lead, sorted(cause.records, key=lambda one: one.event.t)
     event, change = group[0].event, group[0].event.changes[0]
     changes = [record.event.changes[0] for record in group]
-    known = _TEXTS if event.code else _TEXTS | _OUTSIDE
-    text = known.get(change.kind, _TEXTS["function"])
+    known = TEXTS if event.code else TEXTS | OUTSIDE
+    text = known.get(change.kind, TEXTS["function"])
     advice = text.advice if isinstance(text.advice, str) else text.advice(group)
     fields = _fields(facts, cause)
     cost = _ns(records) / 1e9

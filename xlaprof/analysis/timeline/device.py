@@ -21,6 +21,7 @@ class DeviceTimeline(msgspec.Struct):
     pending: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
     first: int | None = None
     last: int = 0  # end of what is settled
+    reached: int = 0  # end of the last execution that took no time that could be seen
     busy: int = 0
     idle: int = 0  # in stretches whose moments are known
     digest_idle: int = 0  # inside digests
@@ -47,8 +48,11 @@ class DeviceTimeline(msgspec.Struct):
         self.last = horizon
         return quiet
 
-    def settle(self, horizon: int) -> tuple[list[IdleStretch], list[tuple[int, int]]]:
-        """Take what ended by ``horizon``: the idle stretches and the busy ones, digests apart."""
+    def settle(self, horizon: int, final: bool = False) -> tuple[list[IdleStretch], list[tuple[int, int]]]:
+        """Take what ended by ``horizon``: the idle stretches and the busy ones, digests apart.
+
+        ``final``: nothing comes after it, and the window ends with the last execution, however short.
+        """
         pending = self.pending
         pending.sort()
         quiet: list[IdleStretch] = []
@@ -61,6 +65,8 @@ class DeviceTimeline(msgspec.Struct):
             if end > horizon:
                 break
             taken += 1
+            if end <= start:
+                self.reached = max(self.reached, end)
             if start < last:
                 start = last
             if end <= start:  # of no length, or covered by executions before it
@@ -75,6 +81,9 @@ class DeviceTimeline(msgspec.Struct):
                 self.busy += busy
                 self.digest_idle += end - start - busy
         del pending[:taken]
+        if final and self.reached > last:
+            quiet.append((last, self.reached))
+            last = self.reached
         self.last = last
         self.idle += _length(quiet)
         self.busy += _length(ran)

@@ -187,7 +187,7 @@ class Window:
         host_horizon = horizon
         crowded = len(self.host.segments) >= GIVE_UP_AT
         for timeline in self.devices.values():
-            quiet, ran = timeline.settle(horizon)
+            quiet, ran = timeline.settle(horizon, final)
             if crowded and not final:
                 quiet += timeline.give_up(horizon)
             gaps.append(quiet)

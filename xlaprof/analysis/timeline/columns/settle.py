@@ -76,6 +76,7 @@ class _Pending(NamedTuple):
         past = int(late[0]) if len(late) else len(end)
         device.pending = rows(start[past:], end[past:], worked[past:])
         long = end[:past] > start[:past]
+        device.reached = max([device.reached, *end[:past][~long][-1:].tolist()])  # sorted by start
         start, end, worked = start[:past][long], end[:past][long], worked[:past][long]
         last = up_to(device.last, end)
         begin = np.maximum(start, last[:-1])

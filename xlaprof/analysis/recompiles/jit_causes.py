@@ -1,0 +1,210 @@
+"""What JAX's program was made again for, in words, and what to write instead: one text for each kind of change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import islice
+from typing import NamedTuple
+
+from xlaprof.analysis.fold.jit import JitRecord
+from xlaprof.analysis.principles import HABIT, NAMED
+from xlaprof.analysis.shapes import dims, dtype, dtype_name
+from xlaprof.events import ArgumentChange
+
+_ENTRY = re.compile(r"\[\d+\]")  # of a list
+_TRANSFORMATION = re.compile(r"\b(init|update)_fn\b")  # of optax, by the names that its functions have
+NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
+
+
+def sizes_of(change: ArgumentChange) -> list[int]:
+    shapes = (dims(text) or () for text in (change.old, change.new))
+    return [shape[change.dim] for shape in shapes if 0 <= change.dim < len(shape)]
+
+
+def last_batch(changes: list[ArgumentChange]) -> int:
+    """The size of whole batches, where the only other one is a smaller one; else 0."""
+    sizes = [sizes_of(change) for change in changes]
+    seen = {size for pair in sizes for size in pair}
+    smaller = all(len(pair) == 2 and pair[1] < pair[0] for pair in sizes)
+    return max(seen) if changes[0].dim == 0 and len(seen) == 2 and smaller else 0
+
+
+def grows(changes: list[ArgumentChange]) -> bool:
+    """Whether each size is larger than the one before, by as much each time: however round, nobody chose them."""
+    sizes = [pair for change in changes if len(pair := sizes_of(change)) == 2]
+    return len(sizes) >= HABIT and all(new - old == sizes[0][1] - sizes[0][0] > 0 for old, new in sizes)
+
+
+class Text(NamedTuple):
+    """Fields: {name}, {old}, {new}, {went}, {dim}, {function}, {others}."""
+
+    cause: str
+    advice: str | Callable[[list[JitRecord]], str]
+
+
+def _advise_shape(group: list[JitRecord]) -> str:
+    changes = [record.event.changes[0] for record in group]
+    whole = last_batch(changes)
+    if whole:
+        return f"Pad the last batch to {whole} rows and mask them, or leave it out (drop_last)."
+    if re.search(r"cache|past_key", changes[0].name):
+        return (
+            "Write into a cache of fixed size with jax.lax.dynamic_update_slice, and pass the position as an array: "
+            "what grows by each token has a program for every length."
+        )
+    if grows(changes):
+        return (
+            "{name}{besides} is longer each time, and each length has a program of its own: pass it at its full length "
+            "(what comes piece by piece is written there: {name}.at[i].set(value), or jax.lax.dynamic_update_slice), "
+            "pass how much of it counts as an array, and mask the rest."
+        )
+    return (
+        "JAX makes a program for every shape: pad dimension {dim} of {name}{others} to one size, or to a few (buckets: "
+        "64, 128, 256), before the call, and mask what was added."
+    )
+
+
+def _advise_dtype(group: list[JitRecord]) -> str:
+    """To what each argument was at first."""
+    first: dict[str, str] = {}
+    for change in (one for record in group for one in record.event.changes if one.kind == "dtype"):
+        first.setdefault(change.name, dtype_name(dtype(change.old)))
+    code = ", ".join(f"{name}.astype('{kind}')" for name, kind in islice(first.items(), NAMED))
+    return f"Convert what comes in another dtype before the call: {code}."
+
+
+def _advise_static(group: list[JitRecord]) -> str:
+    changes = [record.event.changes[0] for record in group]
+    if "." in changes[0].name:
+        return (
+            "Each value of a static argument has a program of its own: pass {name} as an argument that is not static, "
+            "where the function only computes with it; where it decides a shape or a loop, use few values."
+        )
+    few = "Each value of a static argument has a program of its own: use few values of {name}, or pass it as an array."
+    if "[" in changes[0].name:  # an entry of one
+        return few
+    if all(change.new.isdecimal() for change in changes):
+        return (
+            "Each value of a static argument has a program of its own. A number of turns need not be one: "
+            "jax.lax.fori_loop(0, {name}, ...) takes an array, and one jax.lax.scan gives the result of every turn; "
+            "within a gradient only scan works, over the most turns, those beyond masked; "
+            "take {name} out of static_argnums or static_argnames then. Where it decides a shape, use few values."
+        )
+    if all(NUMBER.fullmatch(change.new) for change in changes):
+        return (
+            "Each value of a static argument has a program of its own: take {name} out of static_argnums or "
+            "static_argnames where the function only computes with it; where it decides a shape or a loop, use few "
+            "values."
+        )
+    return few
+
+
+def _advise_structure(group: list[JitRecord]) -> str:
+    changes = [record.event.changes[0] for record in group]
+    if len(changes) >= HABIT - 1 and all(
+        _ENTRY.match(one.new.removeprefix(one.name)) and not one.old for one in changes
+    ):
+        return (
+            "{name} is longer in each call, and each length has a program of its own: empty it before the next call "
+            "(what Flax collects by sow, with nnx.pop(model, nnx.Intermediate)), or keep the entries in an array of "
+            "fixed size."
+        )
+    return "Give {name} the same keys, lengths and None entries in every call."
+
+
+def _advise_anew(group: list[JitRecord]) -> str:
+    optimizer = (
+        " What varies in an optimizer, as its learning rate, belongs to its state, which is arrays: a schedule that "
+        "counts steps, or optax.inject_hyperparams(optax.adam)(learning_rate=...), with "
+        "opt_state.hyperparams['learning_rate'] = jnp.asarray(value, jnp.float32) wherever it is to change."
+    )
+    changes = (change for record in group for change in record.event.changes)
+    return (
+        "Make it once, outside of the loop, and pass the same object in every call: a model, an optimizer or a "
+        "function that is made anew is another one to JAX, though its arrays have the same shapes."
+        + optimizer
+        * any(_TRANSFORMATION.search(change.new) for change in changes)
+    )
+
+
+TEXTS = {
+    "shape": Text("The shape of {name}{others} changed {went}", _advise_shape),
+    "rank": Text("The rank of {name} changed {went}", "Give {name} the same number of dimensions in every call."),
+    "dtype": Text("The dtype of {name}{others} changed {went}", _advise_dtype),
+    "weak type": Text(
+        "{name} went from {old} to {new}: a number of Python's has a weak type, which is another type to JAX",
+        "Make {name} an array of one dtype from the first call on: give a dtype where it is made of a number "
+        "(jnp.full(shape, value, dtype=...), jnp.asarray(value, dtype=...)); what is computed of it follows.",
+    ),
+    "sharding": Text(
+        "The sharding of {name} changed {went}",
+        "Give {name} one sharding before the first call (jax.device_put(x, sharding)), or state in_shardings and "
+        "out_shardings, so that results come back as they went in.",
+    ),
+    "device": Text(
+        "The device of {name} changed {went}",
+        "Put all of {root} where the first call's result has it, once, before that call: {root} = "
+        "jax.device_put({root}, {there}). What a call returns is committed to its devices, and a fresh array is not.",
+    ),
+    "static": Text("The static argument {name} changed {went}", _advise_static),
+    "field": Text(
+        "{name}, which is no array and so a part of the program, changed {went}",
+        "Make {name} an array of one dtype (jnp.asarray(value, jnp.float32): without a dtype it has a weak type, which "
+        "is another type to JAX), or pass it as an argument, where the function only computes with it: what a pytree "
+        "has besides arrays (static fields, a module's Python numbers, all that is no array to equinox.filter_jit) is "
+        "part of the program, and each value has one of its own. An array of a model is trained with it: where it must "
+        "not be, take jax.lax.stop_gradient of it, and no weight decay.",
+    ),
+    "anew": Text(
+        "{name}{besides} is another object than before, of the same text ({new}), and JAX compares it by identity",
+        _advise_anew,
+    ),
+    "structure": Text(
+        "The structure of {name} changed: {old} was there before, and {new} is now",
+        _advise_structure,
+    ),
+    "function": Text(
+        "Each call has a new function object of the same code, and a program belongs to one object",
+        "Define {function} and call jax.jit on it once, outside the loop (of a method, keep the object that it belongs "
+        "to); pass what varies as an argument, not by a closure, a lambda or functools.partial.",
+    ),
+    "options": Text(
+        "jit was called again with other options (donated or static arguments, shardings, device)",
+        "Call jax.jit once, with one set of options, and keep the result.",
+    ),
+    "config": Text(
+        "JAX's configuration changed{config}",
+        "Call {function} under the same configuration each time: set it once at the start, and use no context manager "
+        "around some of the calls.",
+    ),
+    "evicted": Text(
+        "The program was there before and had been dropped: JAX's caches were cleared (jax.clear_caches())",
+        "Clear no caches in the loop.",
+    ),
+    "unknown": Text(
+        "Nothing that xlaprof compares differs from an earlier call, and JAX made the program again",
+        "jax.config.update('jax_explain_cache_misses', True) has JAX print its own reason. {function}.clear_cache(), "
+        "or a cache that is full, drops programs.",
+    ),
+}  # fmt: skip
+#: outside of any jitted function
+OUTSIDE = {
+    "shape": Text(
+        "What runs outside of any jitted function ({function}) is a program of its own for every shape: {name} "
+        "changed {went}",
+        "Do this inside a jitted function, on arrays of one size (padded, masked: jnp.where in place of a selection by "
+        "a mask, jnp.nonzero(mask, size=...)); or with NumPy, before they come to the device.",
+    ),
+    "parameter": Text(
+        "This line, or what it calls, runs JAX's {function} outside of any jitted function, and the function that it "
+        "is given is a new object each time: it is traced and compiled at every call",
+        "Put {caller} under jax.jit, which is made once: what it calls is then traced once.",
+    ),
+    "structure": Text(
+        "{function} joins a list of {arrays}, outside of any jitted function, and has a program for every number of "
+        "them, with as many arguments",
+        "Collect what belongs together in one array: the results of jax.lax.scan are stacked; or write into an array "
+        "of fixed size (x.at[i].set(value)), or join on the host: np.stack(jax.device_get(values)).",
+    ),
+}
