@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from recording import recording
 
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.run import Run
-from xlaprof.events import JitCompile
+from xlaprof.events import JitCompile, TransferFromDevice
 
 
 class Case(NamedTuple):
@@ -269,6 +270,34 @@ def field_of_data() -> None:
         apply(OfArrays(rows(2), 0.5**step), rows(2))
 
 
+class Dropped(nnx.Module):  # type: ignore[misc]
+    """A dropout whose rate is data, as the advice has it."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.rngs, self.rate = rngs, nnx.Variable(jnp.asarray(0.0, jnp.float32))
+
+    def __call__(self, x: Any) -> Any:
+        keep = jax.random.bernoulli(self.rngs.dropout(), 1 - self.rate[...], x.shape)
+        return jnp.where(keep, x / (1 - self.rate[...]), 0)
+
+
+READ_IN_PYTHON, OF_DATA = nnx.Dropout(0.0, rngs=nnx.Rngs(dropout=0)), Dropped(nnx.Rngs(dropout=0))
+
+
+def rate_of_dropout() -> None:
+    drop, apply = READ_IN_PYTHON, nnx.jit(lambda drop, x: drop(x))
+    for step in range(6):
+        drop.rate = 0.1 * step
+        apply(drop, rows(2))
+
+
+def rate_as_variable() -> None:
+    drop, apply = OF_DATA, nnx.jit(lambda drop, x: drop(x))
+    for step in range(6):
+        drop.rate.set_value(np.float32(0.1 * step))
+        apply(drop, rows(2))
+
+
 def new_objects() -> None:
     apply = jax.jit(lambda model, x: model.activation(x * model.weight))
     for _ in range(4):
@@ -356,6 +385,7 @@ CASES = [
     Case("Do this inside a jitted function", outside, with_numpy),
     Case("Convert what comes in another dtype before the call: {}", two_dtypes, two_of_one_dtype),
     Case("Make {name} an array of one dtype (jnp.asarray(value, jnp.float32)", static_field, field_of_data),
+    Case("Write the dropout with a rate that is an array", rate_of_dropout, rate_as_variable),
     Case("Make it once, outside of the loop, and pass the same object", new_objects, one_object),
     Case("under jax.jit, which is made once: what it calls is then traced once", eager_map, jitted_map),
     Case("pass it at its full length", growing_curve, whole_curve),
@@ -381,3 +411,20 @@ def test_the_advice_is_given_and_takes_the_programs_away(case: Case, tmp_path: P
     after, left = recorded(tmp_path / "after.log", case.right)
     assert left == ()
     assert len(after) <= len(before) - finding.count
+
+
+def test_without_the_check_for_nan_no_call_waits(tmp_path: Path) -> None:
+    found = {}
+    for debugs in (True, False):
+        x, update = jnp.ones((400, 400)), jax.jit(lambda x: x * 0.5 + 1)
+        with jax.debug_nans(debugs), recording(tmp_path / f"{debugs}.log") as told:
+            for _ in range(120):
+                x = update(x)
+        found[debugs] = Run().feed_all(told().events).report().findings
+        assert (
+            len(told().of(TransferFromDevice)) == 120 * debugs - debugs
+        )  # the first call is looked at while it is made
+    [finding] = found[True]
+    assert (finding.operation, finding.place.code) == ("jax_debug_nans", "x = update(x)")
+    assert "Leave jax_debug_nans" in finding.advice
+    assert found[False] == ()

@@ -18,7 +18,7 @@ from recording import Recorded, recording
 import xlaprof
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.run import Run
-from xlaprof.events import DeviceWait, Execute, JitCompile, Step, StepDigest, TransferFromDevice, TransferToDevice
+from xlaprof.events import DeviceWait, Execute, Step, StepDigest, TransferFromDevice, TransferToDevice
 from xlaprof.sources.jax.device import APART_NS
 from xlaprof.sources.jax.sites import Site
 from xlaprof.sources.jax.uploads import _of_the_host
@@ -279,17 +279,43 @@ def test_nothing_is_left_behind_and_results_are_the_same(tmp_path: Path) -> None
     assert state() == before
 
 
-def test_a_slot_that_the_program_uses_is_left_to_it(tmp_path: Path) -> None:
-    jax.config.update("jax_debug_nans", True)
-    try:
-        theirs = api._post_hook_state.get_global()
-        done = record(tmp_path / "run.log", lambda: [float(small(jnp.ones(())))])
-        assert api._post_hook_state.get_global() is theirs
-        assert done.of(JitCompile)
-        assert len(done.of(TransferFromDevice)) >= 1
-        assert not done.of(Execute)
+def test_a_check_for_nan_in_the_slot_is_told_as_a_read_and_given_back(tmp_path: Path) -> None:
+    """``jax_debug_nans`` looks at all that a call returns, which is observed as without it."""
+
+    def program() -> None:
+        x = jnp.ones(7)
+        for _ in range(40):
+            x = small(x)
+            time.sleep(0.001)
+
+    divide = jax.jit(lambda x: x / x)
+    divide(jnp.ones(()))
+    with jax.debug_nans(True):
+        theirs = api._post_hook_state.get_local()
+        done = record(tmp_path / "run.log", program)
+        assert api._post_hook_state.get_local() is theirs
         with pytest.raises(FloatingPointError), xlaprof.record(tmp_path / "nan.log"):
-            jax.jit(lambda x: x / x)(jnp.zeros(()))
+            divide(jnp.zeros(()))
+        assert api._post_hook_state.get_local() is theirs
+    run = Run().feed_all(done.events)
+    lines = [run.resolve(one.stack).code for one in done.of(TransferFromDevice)]
+    assert lines.count("x = small(x)") >= 38
+    assert sum(one.calls for one in done.of(Execute) if run.resolve(one.stack).code == "x = small(x)") == 40
+
+
+def test_a_check_that_begins_while_it_is_recorded_goes_on_afterwards(tmp_path: Path) -> None:
+    before = api._post_hook_state.get_local()
+    with xlaprof.record(tmp_path / "run.log"):
+        with jax.debug_nans(True):
+            theirs = api._post_hook_state.get_local()
+            small(jnp.ones(11))
+            assert api._post_hook_state.get_local() is not theirs
+        jax.config.update("jax_debug_nans", True)
+        theirs = api._post_hook_state.get_global()
+        small(jnp.ones(13))
+    try:
+        assert api._post_hook_state.get_global() is theirs
+        assert api._post_hook_state.get_local() is before or api._post_hook_state.get_local() is None
     finally:
         jax.config.update("jax_debug_nans", False)
 

@@ -105,6 +105,13 @@ _FUNCTIONS = {
         name="torch.autograd.detect_anomaly()",
         option="detect_anomaly",
     ),
+    r"^jax_debug_nans$": _Way(
+        "Leave jax_debug_nans (or jax_debug_infs) off, and turn it on to find out where a NaN comes from: with it each "
+        "call of a jitted function waits for all that it returns, and looks at it on the host",
+        "to look for NaN",
+        name="jax_debug_nans",
+        option="jax_debug_nans",
+    ),
     r"linalg|cholesky|lobpcg": _Way(
         "Call the variant that leaves the check to you (torch.linalg.inv_ex, cholesky_ex, solve_ex)",
         "to check for errors",

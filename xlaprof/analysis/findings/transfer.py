@@ -6,6 +6,7 @@ reads of a size that values decide, belong to the fallback.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.facts import Facts
@@ -50,7 +51,9 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     alone = often == ONCE and reads.op == SCALAR and not reads.barrier  # else a barrier ends the step around its loop
     if alone and facts.words.barrier and ("sum" in way.advice or "list" in way.advice):
         after = f"; end every turn of the loop with {facts.words.barrier}"
-    name = way.name if "(" in way.name else way.name[:1].upper() + way.name[1:]  # float() is written so
+    name = (
+        way.name if re.search(r"[(_]", way.name) else way.name[:1].upper() + way.name[1:]
+    )  # float() and options are written so
     late = f"{tally.late:,} more cost nothing: the device had been given more to do"
     return facts.finding(
         "transfer",

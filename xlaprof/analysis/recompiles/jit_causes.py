@@ -14,6 +14,7 @@ from xlaprof.events import ArgumentChange
 
 _ENTRY = re.compile(r"\[\d+\]")  # of a list
 _TRANSFORMATION = re.compile(r"\b(init|update)_fn\b")  # of optax, by the names that its functions have
+_DROPOUT = re.compile(r"drop\w*(\[[^]]*\])*\.rate$")  # Flax's, which tests it by ==
 NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
 
 
@@ -113,6 +114,23 @@ def _advise_structure(group: list[JitRecord]) -> str:
     return "Give {name} the same keys, lengths and None entries in every call."
 
 
+def _advise_field(group: list[JitRecord]) -> str:
+    if _DROPOUT.search(group[0].event.changes[0].name):
+        return (
+            "Write the dropout with a rate that is an array: nnx.Dropout tests {name} in Python, so that no array can "
+            "stand in for it. In a layer of your own, self.rate = nnx.Variable(jnp.asarray(0.0, jnp.float32)); keep = "
+            "jax.random.bernoulli(self.rngs.dropout(), 1 - self.rate[...], x.shape); return jnp.where(keep, x / (1 - "
+            "self.rate[...]), 0). Then {name}.set_value(np.float32(value)) needs no other program. Or use few values."
+        )
+    return (
+        "Make {name} an array of one dtype (jnp.asarray(value, jnp.float32): without a dtype it has a weak type, which "
+        "is another type to JAX), or pass it as an argument, where the function only computes with it: what a pytree "
+        "has besides arrays (static fields, a module's Python numbers, all that is no array to equinox.filter_jit) is "
+        "part of the program, and each value has one of its own. An array of a model is trained with it: where it must "
+        "not be, take jax.lax.stop_gradient of it, and no weight decay."
+    )
+
+
 def _advise_anew(group: list[JitRecord]) -> str:
     optimizer = (
         " What varies in an optimizer, as its learning rate, belongs to its state, which is arrays: a schedule that "
@@ -150,11 +168,7 @@ TEXTS = {
     "static": Text("The static argument {name} changed {went}", _advise_static),
     "field": Text(
         "{name}, which is no array and so a part of the program, changed {went}",
-        "Make {name} an array of one dtype (jnp.asarray(value, jnp.float32): without a dtype it has a weak type, which "
-        "is another type to JAX), or pass it as an argument, where the function only computes with it: what a pytree "
-        "has besides arrays (static fields, a module's Python numbers, all that is no array to equinox.filter_jit) is "
-        "part of the program, and each value has one of its own. An array of a model is trained with it: where it must "
-        "not be, take jax.lax.stop_gradient of it, and no weight decay.",
+        _advise_field,
     ),
     "anew": Text(
         "{name}{besides} is another object than before, of the same text ({new}), and JAX compares it by identity",

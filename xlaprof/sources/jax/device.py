@@ -54,8 +54,17 @@ class Device:
     """Attached to JAX for one recording."""
 
     def __init__(
-        self, rec: Recorder, package: str, announce: Callable[[int], None], steps: Steps, texts: Texts
+        self,
+        rec: Recorder,
+        package: str,
+        announce: Callable[[int], None],
+        steps: Steps,
+        texts: Texts,
+        checks: Callable[[Callable[..., None], tuple[Any, ...]], None],
     ) -> None:
+        """``checks``: calls JAX's own check of what a call returned."""
+        self._checks = checks
+        self._checked: dict[Any, Any] = {}  # such a check -> what calls it
         self._rec, self._package, self._announce, self._steps = rec, package, announce, steps
         self._texts = texts
         self._sites: dict[tuple[int, CodeType, int], Site] = {}
@@ -78,9 +87,8 @@ class Device:
         self._undo: Callable[[], None] = lambda: None
 
     def attach(self) -> bool:
-        """False where this JAX has no such slot, or the program uses it (``jax_debug_nans``)."""
-        slot = internals.post_hook()
-        if slot is None or slot.get_global() is not None:
+        """False where this JAX has no such slot."""
+        if internals.post_hook() is None:
             return False
         self._watcher = threading.Thread(target=self._watch, name="xlaprof jax watcher", daemon=True)
         self._watcher.start()
@@ -95,10 +103,10 @@ class Device:
 
     def detach(self) -> None:
         slot = internals.post_hook()
-        if slot is not None and slot.get_global() is self._hook:
-            slot.set_global(None)
-        if slot is not None and slot.get_local() is self._hook:
-            slot.set_local(None)
+        if slot is not None:
+            for present, put in ((slot.get_global(), slot.set_global), (slot.get_local(), slot.set_local)):
+                if (theirs := self._given_back(present)) is not present:
+                    put(theirs)
         self._undo()
         self._uploads.detach()
         if self._watcher is not None:
@@ -112,12 +120,12 @@ class Device:
 
     # -- in the program's threads: a call has found its program ------------------------------------------------
 
-    def _hooked(self) -> Callable[[Any, Any, Any, Any], None]:
-        """What JAX calls. A closure: it is on the program's hot path."""
+    def _hooked(self, depth: int = 1) -> Callable[[Any, Any, Any, Any], None]:
+        """What JAX calls, from ``depth`` frames further out. A closure: it is on the program's hot path."""
         sites, here, find, tell = self._sites, sys._getframe, self._find, self._tell
 
         def called(fun: Any, args: Any, kwargs: Any, out: Any) -> None:
-            frame = here(1)
+            frame = here(depth)
             site = sites.get((id(fun), frame.f_code, frame.f_lasti))
             try:
                 if site is None:
@@ -200,15 +208,38 @@ class Device:
         return __call__
 
     def ensure(self) -> None:
-        """The slot may have been emptied meanwhile: JAX does so wherever its debugging of NaNs is set."""
+        """The slot may have been emptied or taken meanwhile: JAX does so wherever its debugging of NaNs is set."""
         slot = internals.post_hook()
         if slot is None or self._watcher is None:
             return
-        if slot.get_global() is None:
-            slot.set_global(self._hook)
+        present = slot.get_global()
+        if (ours := self._before(present)) is not present:
+            slot.set_global(ours)
         # a thread may have an empty slot of its own, from leaving a context; only the main thread's can be given back
-        if threading.current_thread() is threading.main_thread() and slot.get_local() is None:
-            slot.set_local(self._hook)
+        if threading.current_thread() is threading.main_thread():
+            present = slot.get_local()
+            if (ours := self._before(present)) is not present:
+                slot.set_local(ours)
+
+    def _before(self, present: Any) -> Any:
+        """What goes into the slot in the place of what is there: JAX's check of the results is called after ours."""
+        if present is None:
+            return self._hook
+        if not callable(present) or present is self._hook or present in self._checked.values():
+            return present  # a thread without a slot of its own has an object there
+        if present not in self._checked:
+            hook, checks = self._hooked(depth=2), self._checks
+
+            def called(fun: Any, args: Any, kwargs: Any, out: Any) -> None:
+                hook(fun, args, kwargs, out)
+                checks(present, (fun, args, kwargs, out))
+
+            self._checked[present] = called
+        return self._checked[present]
+
+    def _given_back(self, present: Any) -> Any:
+        theirs = (theirs for theirs, ours in self._checked.items() if present is ours)
+        return next(theirs, None if present is self._hook else present)
 
     def _executed(self, executable: Any, begun: int, out: Any) -> None:
         self.ensure()

@@ -21,7 +21,7 @@ from .callbacks import within
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
 
-NUMBER, ARRAY = "jax.Array: one number", "jax.Array: a copy"
+NUMBER, ARRAY, CHECK = "jax.Array: one number", "jax.Array: a copy", "jax_debug_nans"
 
 
 class Reads:
@@ -89,12 +89,28 @@ class Reads:
 
         return item
 
+    def check(self, look: Callable[..., None], called: tuple[Any, ...]) -> None:
+        """JAX looks for NaN in all that a call returned, and waits for it: that is one read."""
+        rec, local, start = self._rec, self._local, perf_counter_ns()
+        if recorder.active is not rec or within():
+            return look(*called)
+        local.checks = True
+        try:
+            return look(*called)
+        finally:
+            local.checks, end = False, perf_counter_ns()
+            if not self._lowers() and not internals.is_ours(stacks.OWN, self._package):
+                op, stack = rec.text(CHECK), rec.stack(stacks.user_frames())
+                rec.emit(events.TransferFromDevice(start, end - start, end - start, 0, op, stack, rec.thread()))
+
     def _told(self) -> int:
         return getattr(self._local, "told", 0)
 
     def _tell(self, start: int, ready: bool, size: int, bytes: int) -> None:
         end, rec = perf_counter_ns(), self._rec
         self._local.told = self._told() + 1
+        if getattr(self._local, "checks", False):
+            return
         if not self._lowers() and not internals.is_ours(stacks.OWN, self._package):
             self._announce(start)
             op, stack = rec.text(NUMBER if size == 1 else ARRAY), rec.stack(stacks.user_frames())
