@@ -44,6 +44,7 @@ ELSEWHERE = {
     "Return the values from the jitted function": _PAGES,
     "Compile what one turn computes": "test_compiling_what_one_turn_computes_makes_one_small_graph",
     "Leave jax_debug_nans (or jax_debug_infs) off": "test_without_the_check_for_nan_no_call_waits",
+    "Decide with jnp.where at": "test_a_loop_in_which_python_decides_by_what_it_reads_becomes_one_scan",
     "Do without the reset": "test_without_the_reset_nothing_is_compiled_again",
     "Look for something that grows with the number of steps": "test_steps_that_go_through_all_earlier_ones_get_slower",
     "Put a barrier (sync()) between its parts": "test_two_graphs_of_half_the_size_are_no_finding",

@@ -428,3 +428,40 @@ def test_without_the_check_for_nan_no_call_waits(tmp_path: Path) -> None:
     assert (finding.operation, finding.place.code) == ("jax_debug_nans", "x = update(x)")
     assert "Leave jax_debug_nans" in finding.advice
     assert found[False] == ()
+
+
+def walked(key: Any, turns: int) -> Any:
+    """A chain of Metropolis: Python takes each step, or does not."""
+    rng = np.random.default_rng(0)
+    theta, density = jnp.zeros(4), jax.jit(lambda theta: -jnp.sum(theta**2))
+    propose = jax.jit(lambda key, theta: theta + jax.random.normal(key, theta.shape))
+    current, steps = density(theta), np.asarray(jax.random.split(key, turns))
+    for step in steps:
+        candidate = propose(step, theta)
+        value = density(candidate)
+        if bool(np.log(rng.random()) < value - current):
+            theta, current = candidate, value
+    return theta
+
+
+@jax.jit
+def scanned(steps: Any) -> Any:
+    def turn(state: Any, step: Any) -> Any:
+        theta, current = state
+        candidate = theta + jax.random.normal(step, theta.shape)
+        value = -jnp.sum(candidate**2)
+        taken = jnp.log(jax.random.uniform(step)) < value - current
+        return (jnp.where(taken, candidate, theta), jnp.where(taken, value, current)), None
+
+    return jax.lax.scan(turn, (jnp.zeros(4), jnp.zeros(())), steps)[0][0]
+
+
+def test_a_loop_in_which_python_decides_by_what_it_reads_becomes_one_scan(tmp_path: Path) -> None:
+    turns = 20_000
+    _, found = recorded(tmp_path / "before.log", lambda: walked(jax.random.PRNGKey(0), turns))
+    [finding] = [one for one in found if one.kind == "op_by_op"]
+    assert finding.place.code == "if bool(np.log(rng.random()) < value - current):"
+    assert finding.advice.startswith("Decide with jnp.where at test_jax.py:")
+    assert "put the whole loop into jax.lax.scan" in finding.advice
+    _, left = recorded(tmp_path / "after.log", lambda: scanned(jax.random.split(jax.random.PRNGKey(0), turns)))
+    assert left == ()

@@ -343,3 +343,16 @@ def test_the_time_after_the_last_program_begins_where_that_ended_however_short_i
     accounts = {one.what: one for one in story.report().accounts}
     assert accounts["after"].total_s == pytest.approx(1.002)
     assert accounts["idle"].total_s == pytest.approx(49 * 0.002)
+
+
+def test_a_program_that_was_asked_for_ahead_is_its_functions_and_no_operation_outside_of_jit() -> None:
+    """``step.lower(...).compile()`` before the loop: no call needs it."""
+    story = Jitted()
+    ahead = story.line(30, "step.lower(state, batch).compile()", outer=(90,))
+    start = story.now
+    story.spend(4000)
+    story.emit(JitCompile(start, story.now - start, story.text("step"), ahead, known=False))
+    story.finish()
+    section = story.report().jax
+    assert [(one.name, one.place.line) for one in section.functions] == [("step", 30)]
+    assert "Operations outside" not in section.charges[0].why

@@ -15,9 +15,11 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reading import ELEMENTS
 from xlaprof.analysis.evidence.reads import takes_outside
 from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import NEARLY_ALL
 from xlaprof.analysis.recompiles.eager import Body, Eager, bodies, way
+from xlaprof.analysis.uses import Use, read_of
 from xlaprof.events import OutsideOperations
 from xlaprof.text.quantities import duration, plural
 from xlaprof.vocabulary import fill
@@ -47,8 +49,13 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     read = {facts.place(stack).at for stack, _ in facts.run.reads}
     elements = sum(times for line, times in counts.items() if line.at in read and takes_outside(facts, line))
     taken = elements >= NEARLY_ALL * count  # to be read, which one change ends
+    decides = next((line for line in lines if line.at in read and _decides(line)), NOWHERE)
     advice = (
-        f"Put {loops} into one function under jax.jit, or the whole loop into jax.lax.scan or fori_loop: one "
+        f"Decide with jnp.where at {short(decides)}, where Python decides by a value that it reads, and put the whole "
+        "loop into jax.lax.scan: a jitted body alone still waits for that value in each turn. What is set-up or "
+        "logging, do with NumPy."
+        if decides.line and decides.loop
+        else f"Put {loops} into one function under jax.jit, or the whole loop into jax.lax.scan or fori_loop: one "
         "dispatch for all, and XLA fuses what follows each other. What is set-up or logging, do with NumPy."
     )
     return facts.finding(
@@ -68,6 +75,10 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         ended_by=("decides", counts.most_common(1)[0][0].at) if taken else None,
         also=[*within, *lines],
     )
+
+
+def _decides(line: Place) -> bool:
+    return read_of(line.acting.code, scalar=True).use <= Use.DECIDES
 
 
 KIND = Kind(find, blamed_for=("max_idle",))

@@ -102,7 +102,8 @@ class Jit:
         }
 
     def on_compile(self, event: JitCompile, step: int) -> None:
-        key = (event.code, event.func) if event.code else (event.stack, 0)
+        # what no call needed was asked for (``f.lower().compile()``): it is a function's, and no operation of the line
+        key = (event.code or event.stack, event.func if event.code or not event.known else 0)
         tally = kept(self.functions, key, _RECORDS, lambda: JitTally(key[1]))
         apart = event.stack not in tally.callers
         tally.programs += 1
@@ -114,7 +115,7 @@ class Jit:
         if event.unkept:
             add_bounded(tally.unkept, event.unkept, event.backend, _REASONS)
         tally.callers.add(event.stack)
-        if event.code:
+        if key[1]:
             add_bounded(self.compiled_at, event.stack, event.dur, _RECORDS)
         if event.arrays >= JOINED and not event.code and len(self.joins) < _RECORDS:
             self.joins.append(event)
