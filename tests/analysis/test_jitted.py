@@ -285,11 +285,14 @@ def test_a_read_for_the_log_gains_the_idle_time_it_causes_and_not_what_the_devic
         assert one.gain_s <= one.cost_s <= 12 * 0.121
 
 
-@pytest.mark.parametrize(("ran", "found"), [(8, 1), (1, 0)])
+@pytest.mark.parametrize(("ran", "found"), [(8, 1), (5, 0), (1, 0)])
 def test_where_a_line_runs_operations_and_calls_a_jitted_function_their_number_tells_what_takes_long(
     ran: int, found: int
 ) -> None:
-    """``image.at[:, col].add(beamform(...))``: eight operations for each call, each of which Python dispatches."""
+    """``image.at[:, col].add(beamform(...))``: eight operations for each call, each of which Python dispatches.
+
+    Of fewer, as of a key that is looked up, 0.2 ms each are not felt, whatever the call takes.
+    """
     story = Jitted()
     for turn in range(400):
         with story.step("step"):
@@ -303,7 +306,7 @@ def test_where_a_line_runs_operations_and_calls_a_jitted_function_their_number_t
     told = story.found("op_by_op")
     assert [one.place.line for one in told] == [40] * found
     for one in told:
-        assert one.cost_s == pytest.approx(ran / (ran + 1) * 2, rel=0.02), "without what the call compiled"
+        assert one.cost_s == pytest.approx(400 * ran * 0.0002), "of the 2 s that the line takes"
     (idle,) = (one for one in story.report().accounts if one.what == "idle")
     assert idle.unexplained_s == 0, idle.text
 

@@ -16,6 +16,7 @@ from xlaprof.analysis.recompiles.jit_calls import compiled_outside, dropped
 
 _OF_KEYS = re.compile(r"^(_?threefry|_?random|unstack$|stage$)")  # operations on keys, and their unpacking
 _MANY = 200  # operations of a function: fewer are set-up
+_EACH_NS = 200_000  # that one takes Python, on a busy machine: what is beyond is the jitted function's
 
 
 class Body(NamedTuple):
@@ -54,7 +55,10 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
         for stack, ns in table.items() if lines else ():
             body, at = _body(facts, stack, jitted), facts.place(stack).at
             if body in lines and at in lines[body] - again:
-                looks[body] += round(ns * mixed.get(at, 1.0))
+                if at in mixed:
+                    ns = min(ns, mixed[at])
+                    mixed[at] -= ns
+                looks[body] += ns
     # that of programs that were dropped is told as compiling
     again_ns = dropped(facts)
     spent = {body: max(0, ns - sum(again_ns[stack] for stack in many[body])) for body, ns in looks.items()}
@@ -74,18 +78,16 @@ def looks_beside(facts: Facts, compiled: Mapping[int, int]) -> tuple[dict[int, i
     return found
 
 
-def _mixed(facts: Facts) -> dict[tuple[str, int], float]:
-    """Lines that call jitted functions -> the share of such operations among all that they run there.
-
-    Of a line that does little of either nobody knows which of the two took the time: 0.
-    """
+def _mixed(facts: Facts) -> dict[tuple[str, int], int]:
+    """Lines that call jitted functions -> ns that such operations can have taken there, where most of what they run
+    are such; else nobody knows which of the two took the time: 0."""
     outside, ran = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for stack, one in facts.run.jit.outside.items():
         outside[facts.place(stack).at] += one.count
     for stack, count in facts.run.executions_at.items():
         ran[facts.place(stack).at] += count
-    shares = {at: outside[at] / max(1, outside[at] + ran[at]) for at in facts.once(jitted_calls)}
-    return {at: share if share >= NEARLY_ALL else 0.0 for at, share in shares.items()}
+    most = {at: outside[at] * (outside[at] >= NEARLY_ALL * (outside[at] + ran[at])) for at in facts.once(jitted_calls)}
+    return {at: count * _EACH_NS for at, count in most.items()}
 
 
 def _computes(facts: Facts, stacks: list[int]) -> int:
