@@ -162,6 +162,15 @@ def test_breaks_in_lines_that_follow_each_other_are_one_finding_and_others_are_n
     assert (far.place.line, far.also, far.count) == (30, (), 1)
 
 
+def test_all_readings_of_a_clock_in_a_function_are_one_measurement() -> None:
+    compiling = Compiling()
+    for number, line in enumerate((21, 25, 30)):
+        compiling.broke(f"{number}/0", line, "time.perf_counter gives another value at each call")
+        compiling.compile(f"{number}/0", 100, restarted=20 * MS)
+    (timing,) = compiling.findings()
+    assert (timing.place.line, [place.line for place in timing.also], timing.count) == (21, [25, 30], 3)
+
+
 def test_breaks_by_design_are_no_findings_unless_nothing_is_left() -> None:
     compiling = Compiling()
     compiling.broke("0/0", 21, "backward() starts a graph of its own", by_design=True)

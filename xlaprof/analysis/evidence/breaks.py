@@ -17,7 +17,8 @@ Line = tuple[str, int]  # file, line
 class Broken(msgspec.Struct):
     """The breaks at one line: what one statement does, whether it breaks a graph once or in several ways.
 
-    With those of the same reason at the line beside it, and so on.
+    With those of the same reason at the line beside it, and so on, and with all readings of a clock in one function,
+    which are one measurement.
     """
 
     places: list[Place]
@@ -30,6 +31,10 @@ class Broken(msgspec.Struct):
     @property
     def reasons(self) -> set[str]:
         return {one.event.reason for one in self.tallies}
+
+    @property
+    def reads_a_clock(self) -> bool:
+        return all(reason.startswith("time.") for reason in self.reasons)
 
     @property
     def functions(self) -> set[tuple[int, int]]:
@@ -63,7 +68,7 @@ def causes(facts: Facts) -> list[Broken]:
         beside = [(file, line - 1), (file, line + 1)] if line else []
         for other in found:
             same = other.reasons == here.reasons and other.functions & here.functions
-            if same and any(place.at in beside for place in other.places):
+            if same and (here.reads_a_clock or any(place.at in beside for place in other.places)):
                 other.places += here.places
                 other.by |= here.by
                 break
