@@ -160,7 +160,24 @@ def on_each_call(model: Any) -> Callable[[], Any]:
     return program
 
 
+OWN = torch.Generator()
+
+
+def drawn_before() -> None:
+    """The noise of ``cut``'s line comes with the call."""
+    fast = torch.compile(lambda x, noise: (x.sin() * noise).cos(), backend="eager")
+    for _ in range(2):
+        fast(torch.randn(4), torch.rand((), generator=OWN))
+
+
 BREAKS = [
+    Case("generator", cut(lambda y: torch.rand((), generator=OWN)), "Draw what this line draws before", drawn_before),
+    Case(
+        "generator of PyTorch's",
+        cut(lambda y: torch.rand((), generator=OWN)),
+        "the one that torch.manual_seed() seeds",
+        cut(lambda y: torch.rand(())),
+    ),
     Case("barrier", cut(lambda y: xr.sync()), "Call the barrier after the compiled function", whole(fine)),
     Case("nothing", on_each_call(Wrapped()), "Compile the module inside instead", on_each_call(Chosen("sin"))),
     Case("print", cut(lambda y: print("y")), "Remove the print", whole(fine)),

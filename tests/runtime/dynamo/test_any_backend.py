@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,3 +124,28 @@ def test_both_backends_are_registered_and_found_by_entry_point() -> None:
     points = {point.name: point for point in entry_points(group="torch_dynamo_backends")}
     assert points["openxla"].load() is dynamo.openxla
     assert points["openxla_eval"].load() is dynamo.openxla_eval
+
+
+def test_a_barrier_in_a_compiled_function_compiles_what_is_pending(tmp_path: Path) -> None:
+    """Dynamo looked at jax's frames in the meantime, set the default dtype, and waited for the tape that was locked."""
+    (tmp_path / "train.py").write_text(
+        """
+import torch, xlaprof.runtime as xr
+pending = torch.ones(3, device="xla") * 2
+
+def function(x):
+    y = x.sin()
+    xr.sync()
+    return y.cos()
+
+fast = torch.compile(function, backend="eager")
+x = torch.randn(4)
+for _ in range(2):
+    torch.testing.assert_close(fast(x), x.sin().cos())
+print(pending.tolist())
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == "[2.0, 2.0, 2.0]\n", done.stderr

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 from jax.profiler import TraceAnnotation
+from torch._C._dynamo.eval_frame import set_eval_frame
 
 from xlaprof.recording import stacks
 from xlaprof.recording.frozen import RecompileError
@@ -40,9 +41,13 @@ def run_trace(
     computed = plans.computed(tape, slots)
     if not computed:
         return _of_inputs(tape, slots), None
+    # A barrier or a read between two graphs of torch.compile: Dynamo would look at the frames of jax that compile the
+    # program, and sets PyTorch's default dtype around that, for which the tapes are locked.
+    looking = set_eval_frame(None)
     try:
         return _run(tape, storages, slots, computed, trigger, frames, donate=donate)
     finally:
+        set_eval_frame(looking)
         tape.take_back()
 
 

@@ -25,7 +25,10 @@ def install() -> None:
 def _informing(function: Callable[[Any], None]) -> Callable[[Any], None]:
     @functools.wraps(function)
     def setter(value: Any, /) -> None:
+        before = torch.get_default_dtype()
         function(value)
+        if torch.get_default_dtype() is before:  # as Dynamo does around each frame
+            return
         for tape in tapes.existing():
             with tape.lock:
                 tape.mark_default(torch.get_default_dtype())

@@ -132,6 +132,17 @@ def _method(found: Break) -> tuple[str, str]:
     return f"Dynamo cannot trace {what}", _OUTSIDE
 
 
+def _no_argument(found: Break) -> tuple[str, str]:
+    classes = re.findall(r"UserDefinedObjectVariable\((\w+)\)", found.context)
+    if "Generator" in classes:
+        return "a torch.Generator cannot be put into a graph", (
+            "Draw what this line draws before the call, and pass it as a tensor; or draw it without a generator of "
+            "your own, with the one that torch.manual_seed() seeds."
+        )
+    what = f"an object of class {classes[0]}" if classes else "an object"
+    return f"{what} cannot be an argument of an operation in a graph", hint(found)
+
+
 _LOGGER = ("Dynamo cannot put a call of a logger into a graph", _LOG)
 _DEEPCOPY = ("copy.deepcopy cannot be part of a graph", "Copy with tensor.clone(), or outside the compiled function.")
 
@@ -155,6 +166,7 @@ _KNOWN: dict[str, tuple[str, str] | Callable[[Break], tuple[str, str]]] = {
     "GB0036": _dynamic_shape,
     "GB0037": _dynamic_shape,
     "GB0038": ("a slice by a tensor has a size that only its values tell", _SHAPE),
+    "GB0055": _no_argument,
     "GB0059": _builtin,
     "GB0097": (
         "a deque of limited length that exists already is changed",
