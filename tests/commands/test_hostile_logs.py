@@ -19,7 +19,7 @@ from story import Story, clean, save
 import xlaprof
 from xlaprof import cli
 from xlaprof.commands.run import _warn_early
-from xlaprof.events import Event
+from xlaprof.events import End, Event
 from xlaprof.integrations import pytest_plugin
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -41,8 +41,9 @@ def commands(text: str) -> list[str]:
 
 
 def written(events: list[Event], change: Callable[[str], str], tmp_path: Path) -> Path:
-    """A log with hostile strings in every event and a hostile name."""
-    header, *events = [hostile(event, change) for event in [*Story().events, *events]]
+    """A log with hostile strings in every event and a hostile name. Who ended without an error has none to tell."""
+    quiet = [event for event in events if isinstance(event, End) and not event.error]
+    header, *events = [event if event in quiet else hostile(event, change) for event in [*Story().events, *events]]
     return save([header, *events, *([] if change is beside else EVERY)], tmp_path / "\x1b[31m\n::error::\u202e.log")
 
 
