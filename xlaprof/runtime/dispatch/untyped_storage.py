@@ -39,7 +39,7 @@ _permute = handlers.view(Op(aten.permute.default))
 
 def nbytes(base: Storage) -> int:
     """Size of a storage in bytes."""
-    return math.prod(base.sig.shape) * base.sig.dtype.itemsize
+    return base.sig.nbytes
 
 
 # -- strides over a storage ---------------------------------------------------------------------------

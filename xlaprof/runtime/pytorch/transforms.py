@@ -25,7 +25,7 @@ def _storage_numel(tensor: torch.Tensor) -> int:
         return tensor.untyped_storage().nbytes() // tensor.element_size()
     storage = tensor._storage
     base = storage.base.sig if isinstance(storage, View) else storage.sig
-    return math.prod(base.shape) * base.dtype.itemsize // tensor.dtype.itemsize
+    return base.nbytes // tensor.dtype.itemsize
 
 
 @special("aten._has_same_storage_numel.default")

@@ -7,7 +7,6 @@ small call is rehearsed in any case, and :mod:`.checks` finds those of larger on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.trace.ops import Op, is_view
-from xlaprof.runtime.trace.storage import Sig, sig
+from xlaprof.runtime.trace.storage import sig
 from xlaprof.runtime.trace.trie import Spec
 
 from .checks import CHECKS
@@ -55,14 +54,9 @@ def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], alike: Hashable
         _refuse_growth(op, args, kwargs)
         found = _run_meta(op, args, kwargs)
         if not is_view(op.func):  # the kernel of a view is that of its meta tensor
-            refuse(op, args, kwargs, sum(_size(spec.sig) for spec in found if spec is not None))
+            refuse(op, args, kwargs, sum(spec.sig.nbytes for spec in found if spec is not None))
         _known[alike] = found
     return found
-
-
-def _size(of: Sig) -> int:
-    """In bytes."""
-    return math.prod(of.shape) * of.dtype.itemsize
 
 
 def _refuse_growth(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ of its base (``split``) has an array of its own, until such a write.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,6 +36,11 @@ class Sig:
         self.shape = shape
         self.dtype = dtype
         self.text = f"{DTYPE_TEXT.get(dtype) or str(dtype).removeprefix('torch.')}[{','.join(map(str, shape))}]"
+
+    @property
+    def nbytes(self) -> int:
+        """The size of a contiguous tensor, in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def __repr__(self) -> str:
         return self.text
