@@ -207,7 +207,7 @@ def test_sizes_of_two_phases_are_meant(tell: Tell) -> None:
         w = jnp.zeros(())
         for step, size in enumerate(sizes):
             with xlaprof.StepTrace("train", step_num=step):
-                w = train(w, np.ones((4, size, size), np.float32))
+                w = train(w, np.full((4, size, size), step, np.float32))
 
     run = tell(lambda: program([18] * 30 + [25] * 30))
     assert len(run.of("train")) == 2

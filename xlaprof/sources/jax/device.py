@@ -116,6 +116,9 @@ class Device:
         self._tell_outside()
         for site in self._known.values():
             self._tell_arguments(site)
+            site.leave_off()
+            if site.owed:  # whatever their programs took is over
+                self._ran(site, site.last, site.last, 0, site.owed)
         self._sites.clear()
 
     # -- in the program's threads: a call has found its program ------------------------------------------------
@@ -252,6 +255,8 @@ class Device:
         if miss is not None:
             name, own = str(getattr(miss.fun, "__name__", name)), self.is_own(miss.fun)
         site = self._site(name, frames, rec.stack(frames), own)
+        if miss is not None:
+            site.leave_off()
         site.calls += 1
         if rec.keeps_code and site.own and executable not in self._told:
             self._told.add(executable)
@@ -285,6 +290,7 @@ class Device:
             site.arguments.called(args, kwargs, self._held)
             if site.arguments.over:
                 self._tell_arguments(site)
+            site.last, site.every = now, 1
         else:
             self._pace(site, now)
         site.calls += calls
@@ -306,14 +312,10 @@ class Device:
     def _hand_over(
         self, site: Site, token: Any, begun: int, enqueue: int, calls: int, sending: Sending = NOT_SENT
     ) -> None:
+        calls, site.owed = calls + site.owed, 0
         if token.is_ready():
             self._uploads.arrived(sending, 0)
-            end = begun + enqueue
-            self._rec.emit(
-                events.Execute(
-                    next(self._seq), site.program, begun, end, end, enqueue, "sync", site.stack, 0, "", calls
-                )
-            )  # fmt: skip
+            self._ran(site, begun, begun + enqueue, enqueue, calls)
         elif (
             site.lengths.stays > 0
             and not self._held
@@ -331,6 +333,13 @@ class Device:
             self._handed.put((site, begun, token, calls, sending))
         else:
             self._uploads.arrived(sending, 0)
+            site.owed = calls
+
+    def _ran(self, site: Site, begun: int, end: int, enqueue: int, calls: int) -> None:
+        """Tell of calls whose programs took no longer than the calls did, for all that can be seen."""
+        self._rec.emit(
+            events.Execute(next(self._seq), site.program, begun, end, end, enqueue, "sync", site.stack, 0, "", calls)
+        )
 
     def _pace(self, site: Site, now: int) -> None:
         """How many calls are told as one from now on."""
@@ -373,7 +382,8 @@ class Device:
         """How often operations outside of jitted functions ran: by line, since the last time."""
         now, rec = perf_counter_ns(), self._rec
         for site in list(self._known.values()):
-            count, site.ran = site.calls - site.skip - site.ran, site.calls - site.skip
+            made = site.calls + site.skipped
+            count, site.ran = made - site.ran, made
             if not site.own and site.stack and count > 0:
                 rec.emit(events.OutsideOperations(now, rec.text(site.name), count, site.stack))
         self._outside_at = now

@@ -110,8 +110,8 @@ class Site:
     """A place that calls a jitted function."""
 
     __slots__ = (
-        "arguments", "calls", "every", "frames", "fresh", "last", "lengths", "name", "own", "path", "program", "ran",
-        "runs", "sent", "skip", "stack", "told", "uploads", "visits",
+        "arguments", "calls", "every", "frames", "fresh", "last", "lengths", "name", "owed", "own", "path", "program",
+        "ran", "runs", "sent", "skip", "stack", "told", "uploads", "visits",
     )  # fmt: skip
 
     def __init__(self, program: int, name: str, frames: tuple[RawFrame, ...], stack: int, own: bool) -> None:
@@ -121,8 +121,20 @@ class Site:
         self.path: tuple[Any, ...] | None = None  # to the smallest result, within plain containers
         self.calls = self.visits = self.skip = self.last = self.ran = self.told = 0
         self.every = 1  # calls that are told as one
+        self.owed = 0  # calls that were counted, and are told with the next
         self.fresh = False  # the call that goes on was compiled, and counted as a visit
         self.uploads = False  # it is given values of the host
         self.runs: deque[int] = deque(maxlen=_RUNS)  # ns of the latest, uploads of the host's values and all
         self.lengths = Lengths()
         self.sent = NOTHING  # what of them was found at the last look
+
+    @property
+    def skipped(self) -> int:
+        """Calls since the last that was told."""
+        return max(0, self.every - 1 - self.skip)
+
+    def leave_off(self) -> None:
+        """The next calls may be of another program, with other arguments: they are looked at, and told, one by one."""
+        self.owed += self.skipped
+        self.calls += self.skipped
+        self.every, self.skip, self.told = 1, 0, 0
