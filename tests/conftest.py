@@ -1,5 +1,7 @@
-"""What holds for all tests: hypothesis without a clock, and in CI without luck; the browser that some need."""
+"""What holds for all tests: hypothesis without a clock, and in CI without luck; collections of what a test made, and
+no more; the browser that some need."""
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +17,14 @@ os.environ["XLAPROF_CACHE_DIR"] = "off"  # what a test compiles is compiled, and
 if os.environ.get("TERM") == "dumb":  # pages are drawn in full wherever the tests run
     os.environ["TERM"] = "xterm"
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def only_what_tests_made_is_collected() -> None:
+    """A collection looks at what the file's tests made, as in a new process: not at all that was imported for others,
+    which takes half a second, each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")

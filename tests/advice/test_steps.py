@@ -435,13 +435,11 @@ def test_the_device_idles_less(case: Idle) -> None:
 def test_collections_after_a_freeze_look_at_little() -> None:
     import gc
 
+    gc.unfreeze()  # what was imported is looked at, as in a program
     gc.collect()
     before = len(gc.get_objects())
     gc.freeze()
-    try:
-        assert len(gc.get_objects()) * 100 < before
-    finally:
-        gc.unfreeze()
+    assert len(gc.get_objects()) * 100 < before
 
 
 def slower(by: float) -> Story:
