@@ -74,6 +74,8 @@ def test_whose_loop_it_is_is_said() -> None:
         ("transfer", ("diffusers/image_processor.py", "I.pt_to_numpy", "x.cpu()"), "", 'output_type="pt"'),
         ("transfer", ("pytorch_lightning/callbacks/progress/rich.py", "get_metrics", ""), "", "prog_bar=False"),
         ("transfer", ("lightning/pytorch/callbacks/progress/rich.py", "get_metrics", ""), "", "prog_bar=False"),
+        ("transfer", ("lightning/pytorch/utilities/grads.py", "grad_norm", "torch.tensor(x)"), "", "get_total_norm"),
+        ("recompile", ("torchmetrics/classification/auroc.py", "A.compute", ""), "nonzero", "after the last update()"),
     ],
 )
 def test_the_option_of_a_widespread_library_is_advised(

@@ -12,6 +12,7 @@ from torch import nn
 
 import xlaprof.runtime as xr
 from xlaprof.analysis.run import Run
+from xlaprof.events import Compile
 
 from .recorded_programs import RecordedProgram, record
 
@@ -152,3 +153,23 @@ def test_the_last_batch_of_a_librarys_loop_is_compared_though_another_barrier_en
     (finding,) = (one for one in Run().feed_all(run.events).report().findings if one.kind == "recompile")
     assert finding.count == 1
     assert "The shape (dimension 0) of x" in finding.cause
+
+
+def test_a_size_that_is_meant_bears_no_part_of_what_else_has_its_graph_compiled_again(recorded: Callable) -> None:
+    """Two sizes take turns; after each tenth step a sum is emptied, which begins the next step's graph."""
+    weight, total = torch.ones(6, 6).to("xla"), torch.zeros(()).to("xla")
+    xr.sync()
+
+    def story() -> None:
+        for step in range(60):
+            total.add_((batch(16 if (step // 3) % 2 else 32, 6).to("xla") @ weight).tanh().sum())
+            xr.sync()
+            if step % 10 == 9:
+                total.zero_()  # here
+
+    run = recorded(story)
+    (finding,) = (one for one in Run().feed_all(run.events).report().findings if one.kind == "recompile")
+    assert finding.place.code == "total.zero_()  # here"
+    assert finding.count == 2
+    again = [one.dur / 1e9 for one in run.of(Compile)][-2:]
+    assert finding.cost_s == pytest.approx(sum(again))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from xlaprof.analysis.fold.tallies import FEW, CompileRecord, Site
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names, head
-from xlaprof.analysis.principles import DEAR, HABIT, MANY, NEARLY_ALL
+from xlaprof.analysis.principles import FELT, HABIT, MANY, NEARLY_ALL
 
 from .facts import Facts
 
@@ -222,7 +222,7 @@ def _now_and_then(facts: Facts, sites: dict[int, Site]) -> Unbarred | None:
 def _is_dear(facts: Facts, found: Unbarred) -> bool:
     """Whether its graphs take much of the run to compile beyond those of one turn."""
     compiles = sum(record.dur for record in facts.run.compiles if record.stack == found.stack)
-    return compiles * (1 - 1 / found.turns) >= DEAR * facts.wall_s * 1e9
+    return compiles * (1 - 1 / found.turns) >= FELT * facts.wall_s * 1e9
 
 
 def _heaviest(facts: Facts, sites: dict[int, Site], least: int) -> Unbarred | None:

@@ -10,6 +10,8 @@ import msgspec
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import GROWTHS, growing
+from xlaprof.analysis.evidence.reading import advise_read
+from xlaprof.analysis.evidence.reads import habits
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE, head
@@ -95,7 +97,19 @@ def _finding(facts: Facts, stacks: list[int]) -> Finding:
         rhythm=facts.often(Rhythm.of([record.step for record in again])),
         also=map(facts.place, stacks),
         remedy=remedy,
+        ended_by=_option(facts, stacks) or None,
     )
+
+
+def _option(facts: Facts, stacks: list[int]) -> str:
+    """The one setting without which none of these reads would cut the graph, nor let it grow; empty: there is none."""
+    of = {
+        stack: advise_read(reads.op, reads.via, reads.place.acting.code, 1).option
+        for reads in facts.once(habits)
+        for stack in reads.stacks
+    }
+    options = {of.get(stack, "") for stack in stacks}
+    return options.pop() if len(options) == 1 else ""
 
 
 def _turning(facts: Facts, stack: int) -> Place:

@@ -106,7 +106,7 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
     designed = [g for g in leading if by_design(facts, g)]
     # one graph for a copy between tensors, which are the same until one of them is written
     once = [g for g in leading if g.sort == "aliasing" and len(g.extras) == 1 and g.first.role != "entry"]
-    told = [g for g in leading if g not in once and not _is_meant(g, designed)]
+    told = [_bearing(g, designed) for g in leading if g not in once and not _is_meant(g, designed)]
     return _join(told, partial(_of_one_batch, facts)), designed
 
 
@@ -144,6 +144,19 @@ def _of_one_batch(facts: Facts, one: Group, other: Group) -> Iterable[Extra] | N
     common, maker = len(sizes(one) & sizes(other)), made_by(facts, other.first)
     alike = common > 2 and 2 * common > min(len(sizes(one)), len(sizes(other)))
     return other.extras if alike or (maker.line and made_by(facts, one.first) == maker) else None
+
+
+def _bearing(group: Group, designed: Iterable[Group]) -> Group:
+    """What is meant, and was compiled for before, bears no part of a graph that something else makes anew."""
+    known: dict[tuple[int, int], float] = {}
+    for one in designed:
+        seen: set[str] = set()
+        for extra in sorted(one.extras, key=lambda extra: extra.record.t):
+            if extra.change.new in seen:
+                known[extra.record.program, extra.record.t] = extra.share
+            seen.update((extra.change.old, extra.change.new))
+    more = ((extra, known.get((extra.record.program, extra.record.t), 0.0)) for extra in group.extras)
+    return group._replace(extras=tuple(extra._replace(share=extra.share + share) for extra, share in more))
 
 
 def _is_meant(group: Group, designed: Iterable[Group]) -> bool:
