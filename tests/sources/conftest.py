@@ -1,4 +1,4 @@
-"""What the tests of torch.compile share: Dynamo as in a new process, before and after each."""
+"""What the tests of sources share: Dynamo as in a new process; calls of jitted functions that are told one by one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch._dynamo
 
+from xlaprof.sources.jax import device
+
 
 @pytest.fixture
 def fresh_dynamo() -> Iterator[None]:
@@ -15,3 +17,9 @@ def fresh_dynamo() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call is told by itself, as are those that are far apart, however fast they come."""
+    monkeypatch.setattr(device, "APART_NS", 0)

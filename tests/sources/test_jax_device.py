@@ -125,6 +125,7 @@ def test_the_device_is_busy_with_each_program_and_idle_gaps_have_the_hosts_line(
     assert gap.place.code == "time.sleep(0.03)  # the host does something else"
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_values_of_the_host_are_uploads_at_each_call(tmp_path: Path) -> None:
     @jax.jit
     def f(batch: Any, lr: Any) -> Any:
@@ -133,7 +134,6 @@ def test_values_of_the_host_are_uploads_at_each_call(tmp_path: Path) -> None:
     def program() -> None:
         for step in range(6):
             f({"x": np.ones((10, 100), np.float32)}, 0.1 * step)
-            time.sleep(0.001)
 
     done = record(tmp_path / "run.log", program)
     sent = done.of(TransferToDevice)
@@ -141,6 +141,7 @@ def test_values_of_the_host_are_uploads_at_each_call(tmp_path: Path) -> None:
     assert sum(one.tensors for one in sent) == 12
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_steps_are_found_where_a_function_repeats(tmp_path: Path) -> None:
     @jax.jit
     def init(seed: Any) -> Any:
@@ -159,7 +160,6 @@ def test_steps_are_found_where_a_function_repeats(tmp_path: Path) -> None:
         for _ in range(2):
             for _ in range(20):
                 w = train(w, jnp.ones(3))
-                time.sleep(0.001)
             evaluate(w)
 
     done = record(tmp_path / "run.log", program)
@@ -168,18 +168,17 @@ def test_steps_are_found_where_a_function_repeats(tmp_path: Path) -> None:
     assert steps[0].count in range(34, 40)
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_what_the_program_names_counts_instead(tmp_path: Path) -> None:
     def annotated() -> None:
         for i in range(8):
             with jax.profiler.StepTraceAnnotation("mine", step_num=i):
                 small(jnp.ones(3))
-                time.sleep(0.001)
 
     def named() -> None:
         for i in range(8):
             with xlaprof.StepTrace("ours", step_num=i):
                 small(jnp.ones(3))
-                time.sleep(0.001)
 
     for name, program in (("mine", annotated), ("ours", named)):
         done = record(tmp_path / f"{name}.log", program)
@@ -242,12 +241,12 @@ def test_calls_are_counted_apart_where_a_compilation_comes_between(tmp_path: Pat
     assert len(sizes) - 64 < sum(one.tensors for one in done.of(TransferToDevice)) <= len(sizes)
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_operations_outside_of_jitted_functions_have_the_line_that_runs_them(tmp_path: Path) -> None:
     def program() -> None:
         x = jnp.ones(5)
         for _ in range(6):
             y = x + 1  # first
-            time.sleep(0.001)
             x = y + 1  # second
 
     done = record(tmp_path / "run.log", program)
@@ -294,6 +293,7 @@ def test_nothing_is_left_behind_and_results_are_the_same(tmp_path: Path) -> None
     assert state() == before
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_a_check_for_nan_in_the_slot_is_told_as_a_read_and_given_back(tmp_path: Path) -> None:
     """``jax_debug_nans`` looks at all that a call returns, which is observed as without it."""
 
@@ -301,7 +301,6 @@ def test_a_check_for_nan_in_the_slot_is_told_as_a_read_and_given_back(tmp_path: 
         x = jnp.ones(7)
         for _ in range(40):
             x = small(x)
-            time.sleep(0.001)
 
     divide = jax.jit(lambda x: x / x)
     divide(jnp.ones(()))
@@ -335,6 +334,7 @@ def test_a_check_that_begins_while_it_is_recorded_goes_on_afterwards(tmp_path: P
         jax.config.update("jax_debug_nans", False)
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_a_slot_that_was_emptied_is_taken_again_with_the_next_compilation(tmp_path: Path) -> None:
     def program() -> None:
         jax.config.update("jax_debug_nans", False)  # this empties it, and leaving the context the thread's own
@@ -343,7 +343,6 @@ def test_a_slot_that_was_emptied_is_taken_again_with_the_next_compilation(tmp_pa
         x = jnp.ones(7)
         for _ in range(6):
             small(x)
-            time.sleep(0.001)
 
     done = record(tmp_path / "run.log", program)
     run = Run().feed_all(done.events)
@@ -355,6 +354,7 @@ def test_a_slot_that_was_emptied_is_taken_again_with_the_next_compilation(tmp_pa
     assert sum(one.calls for one in again.of(Execute)) >= 6
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_buffers_that_are_given_up_and_containers_of_any_kind(tmp_path: Path) -> None:
     step = jax.jit(lambda s: {"w": s["w"] * 2, "deep": [(s["w"].sum(),)]}, donate_argnums=0)
     only = jax.jit(lambda w: w @ w, donate_argnums=0)
@@ -365,7 +365,6 @@ def test_buffers_that_are_given_up_and_containers_of_any_kind(tmp_path: Path) ->
         for _ in range(20):
             state = step({"w": state["w"], "deep": state["deep"]})
             w = only(w)
-            time.sleep(0.001)
         return float(w.sum()), float(state["deep"][0][0])
 
     done = record(tmp_path / "run.log", program)
