@@ -1,8 +1,9 @@
-"""What holds for all tests: hypothesis without a clock, and in CI without luck; collections of what a test made, and
-no more; the browser that some need."""
+"""What holds for all tests: hypothesis without a clock, and in CI without luck; the order of the files; collections of
+what a test made, and no more; the browser that some need."""
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,16 @@ os.environ["XLAPROF_CACHE_DIR"] = "off"  # what a test compiles is compiled, and
 if os.environ.get("TERM") == "dumb":  # pages are drawn in full wherever the tests run
     os.environ["TERM"] = "xterm"
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.hookimpl(trylast=True)  # after those that are not to run were taken out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files come first, so that all workers end at once: those that start processes, then those with many
+    tests. Whoever names files has them in that order in one process."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        many = Counter(item.path for item in items)
+        starts = {path: "subprocess" in (text := path.read_text()) or "import ranks" in text for path in many}
+        items.sort(key=lambda item: (not starts[item.path], -many[item.path]))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -14,6 +14,7 @@ Check = Callable[[int], None]
 def run_all(rank: int, checks: dict[str, Check]) -> dict[str, str]:
     """What went wrong in each check, on this rank; nothing is ``""``."""
     reported = {}
+    gc.freeze()  # what was imported is not looked at after each check
     for name, check in checks.items():
         try:
             check(rank)
