@@ -43,6 +43,15 @@ with xlaprof.record(sys.argv[1]):
     print(xb.call_jax(lambda x: x + int(sys.argv[2]), (torch.ones(2, device="xla"),)).tolist())
 """
 
+LARGE_SUM = """
+import sys, torch, xlaprof, xlaprof.runtime as xr
+with xlaprof.record(sys.argv[1]):
+    x = torch.ones(1000, 50).to("xla")
+    xr.sync()
+    y = (x @ x.T).exp() @ x
+    xr.sync()
+"""
+
 EAGER = """
 import sys, torch, xlaprof, xlaprof.runtime as xr
 with xlaprof.record(sys.argv[1]), xr.eager_mode_context(True):
@@ -123,6 +132,17 @@ def test_a_changed_program_compiles_what_changed(
 def test_other_flags_are_other_programs(after_a_run: Runs) -> None:
     second, _, _ = after_a_run(TRAINING, XLA_FLAGS="--xla_cpu_enable_fast_math=true")
     assert not any(one.cached for one in second)
+
+
+def test_what_a_program_needs_is_told_of_the_compiled_and_of_the_loaded_one(runs: Runs) -> None:
+    (compiled,), _, _ = runs(LARGE_SUM)
+    (loaded,), _, _ = runs(LARGE_SUM)
+    assert (compiled.cached, loaded.cached) == (False, True)
+    for one in (compiled, loaded):
+        assert 200_000 <= one.arguments <= 200_200, "x, 1,000 by 50 numbers"
+        assert 200_000 <= one.results <= 200_200, "y, as large"
+        assert one.temporary >= 4_000_000, "x @ x.T, between them"
+        assert one.donated == 0
 
 
 def test_operations_of_eager_mode_are_kept_too(runs: Runs) -> None:

@@ -215,6 +215,7 @@ class ProgramStat(msgspec.Struct, frozen=True):
     runs: int
     busy_s: float  # the device was busy with it
     place: Place  # the barrier or read that needed it
+    needs_bytes: int  # of the device while it runs: inputs, outputs and what is held between; 0: not known
 
 
 class CompileStat(msgspec.Struct, frozen=True):

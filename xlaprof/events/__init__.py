@@ -218,6 +218,10 @@ class Compile(Event, frozen=True, tag="compile"):
     spared: Ns = 0  # of a cached program: ns that making it once took beyond ``dur``, where that is known
     kept: bool = False  # the next run finds the program in the cache
     unkept: String = ""  # why it does not
+    arguments: Count = 0  # bytes, as XLA says; all 0: it was not asked
+    results: Count = 0
+    temporary: Count = 0  # held while it runs
+    donated: Count = 0  # results in the place of arguments
 
 
 class Compiling(Event, frozen=True, tag="compiling"):

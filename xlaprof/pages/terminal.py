@@ -27,7 +27,7 @@ from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title
 from xlaprof.pages.words import autotuned, facts, gain, per_step, prediction, spaced, warnings
 from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import mean_parts
-from xlaprof.text.quantities import duration, percent, plural
+from xlaprof.text.quantities import duration, percent, plural, size_text
 from xlaprof.text.strings import printable
 
 _SCOPES = 12  # rows
@@ -149,6 +149,8 @@ def _compilation(report: Report, width: int) -> Iterator[RenderableType]:
     if compiled.count > len(rows) and rest > 0.0005 * compiled.total_s:
         rows.append((f"{compiled.count - len(rows):,} more", rest, "dim yellow"))
     yield _bars(rows, compiled.total_s, width)
+    if largest := max((one.needs_bytes for one in compiled.programs), default=0):
+        yield Text(f"The largest needs {size_text(largest)} of the device's memory while it runs.", "dim")
     if compiled.cached:
         spared = f", which spared {duration(compiled.loaded_s)}" if compiled.loaded_s else ""
         yield Text(f"{compiled.cached:,} of them came from the cache of programs{spared}.", "dim")

@@ -54,4 +54,5 @@ def program_stat(run: Fold, record: CompileRecord) -> ProgramStat:
         runs=run.program_runs.get(record.program, 0),
         busy_s=run.program_busy.get(record.program, 0) / 1e9,
         place=run.names.place(record.stack),
+        needs_bytes=max(0, record.arguments + record.results + record.temporary - record.donated),
     )

@@ -7,7 +7,7 @@ from typing import Any
 from xlaprof.analysis.model import CompiledFunctions, Report
 from xlaprof.analysis.views.details import Again, Break, Details, Function, Graph
 from xlaprof.pages.words import autotuned
-from xlaprof.text.quantities import duration, percent, plural, times
+from xlaprof.text.quantities import duration, percent, plural, size_text, times
 
 from .index import Index
 
@@ -46,6 +46,8 @@ def _graph(one: Graph, index: Index) -> dict[str, Any]:
         "cached": one.cached,
         "runs": one.runs,
         "busy": duration(one.busy_s),
+        "needs_bytes": one.needs_bytes,
+        "needs": size_text(one.needs_bytes) if one.needs_bytes else "",
         "place": index.place(one.place),
         "at_ns": round(one.at_s * 1e9),
         "difference": _difference(one, index) if one.what else None,

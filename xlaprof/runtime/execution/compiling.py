@@ -126,6 +126,7 @@ def record(
             timing.spared,
             timing.kept,
             timing.unkept,
+            *(timing.needs or ()),
         )
     )
     if rec.keeps_code:

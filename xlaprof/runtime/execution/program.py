@@ -56,6 +56,15 @@ class Plan(NamedTuple):
     given: tuple[Given, ...] = ()  # the constants that it takes as inputs
 
 
+class Needs(NamedTuple):
+    """Bytes of the device's memory that a program needs while it runs, as XLA says."""
+
+    arguments: int
+    results: int
+    temporary: int
+    donated: int  # results in the place of arguments
+
+
 class Timing(NamedTuple):
     """How a program was come by."""
 
@@ -65,6 +74,7 @@ class Timing(NamedTuple):
     spared: int = 0  # ns that making it once took, where it was found on disk and that is known
     kept: bool = False  # the next run finds it on disk
     unkept: str = ""  # why it does not
+    needs: Needs | None = None  # None: not asked for
     lowered: Any = None  # what jax lowered; None where it was found before that
 
 

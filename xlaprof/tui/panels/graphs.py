@@ -13,7 +13,7 @@ from textual.widgets.tree import TreeNode
 from xlaprof.analysis.views.details import Graph
 from xlaprof.analysis.views.moment import Moment
 from xlaprof.text.cells import fit, shorten
-from xlaprof.text.quantities import duration, plural
+from xlaprof.text.quantities import duration, plural, size_text
 from xlaprof.text.safe import for_screen
 from xlaprof.tui.snapshot import Snapshot
 from xlaprof.tui.widgets.bars import bar_rows
@@ -36,6 +36,8 @@ def _columns() -> list[Column[Graph]]:
         Column("compile", 8, lambda one: duration(one.compile_s), lambda one: one.compile_s, keep=8, right=True),
         Column("runs", 7, lambda one: f"{one.runs:,}", lambda one: one.runs, keep=7, right=True),
         Column("busy", 8, lambda one: duration(one.busy_s), lambda one: one.busy_s, keep=2, right=True),
+        Column("needs", 9, lambda one: size_text(one.needs_bytes) if one.needs_bytes else "",
+               lambda one: one.needs_bytes, keep=0, right=True),
         Column("step", 6, lambda one: f"{one.step:,}" if one.step >= 0 else "", lambda one: one.step, keep=3,
                right=True),
         Column("line", 18, lambda one: place_text(one.place), lambda one: (one.place.file, one.place.line), keep=1),
@@ -198,6 +200,7 @@ class GraphDetail(Panel[tuple[Graph | None, Graph | None]]):
                 ("in step", f"{graph.step:,}" if graph.step >= 0 else "before the first"),
                 ("runs", f"{graph.runs:,}"),
                 ("device busy", duration(graph.busy_s)),
+                ("needs", f"{size_text(graph.needs_bytes)} while it runs" if graph.needs_bytes else ""),
             ]
 
         column = max(8, (width - 18) // 2)
@@ -208,6 +211,8 @@ class GraphDetail(Panel[tuple[Graph | None, Graph | None]]):
             rows.append(quiet(shorten(head, width)))
         for number, (name, value) in enumerate(figures(one)):
             before = left[number][1] if left else ""
+            if not value and not before:
+                continue
             style = "$text-warning" if left and before != value else ""
             beside = fit(before, column) if left else ""
             rows.append(line((fit(name, 18), "$text-muted"), beside, (for_screen(value), style)))

@@ -21,16 +21,19 @@ import jax
 from jax.experimental import serialize_executable
 from platformdirs import user_cache_path
 
+from xlaprof.runtime.execution.program import Needs
+
 _MAGIC = b"xlaprof program 1\n"
 _SUFFIX = ".program"
 _CHECKSUM = 32  # bytes of sha256
 
 
 class Kept(NamedTuple):
-    """A program from the folder, and the nanoseconds that its making once took."""
+    """A program from the folder, the nanoseconds that its making once took, and what it needs."""
 
     compiled: Any
     took: int
+    needs: Needs | None
 
 
 class ProgramFolder:
@@ -62,7 +65,7 @@ class ProgramFolder:
                 raise ValueError("it is no program")
             if hashlib.sha256(body).digest() != content[len(_MAGIC) : len(_MAGIC) + _CHECKSUM]:
                 raise ValueError("its checksum is wrong")
-            took, program, arguments, results = pickle.loads(body)
+            took, program, arguments, results, *needs = pickle.loads(body)
             compiled = serialize_executable.deserialize_and_load(
                 program, arguments, results, backend=device.client, execution_devices=[device]
             )
@@ -73,13 +76,13 @@ class ProgramFolder:
             return None
         with contextlib.suppress(OSError):  # read-only: then its age stays
             os.utime(file)
-        return Kept(compiled, took)
+        return Kept(compiled, took, Needs(*needs[0]) if needs and needs[0] else None)
 
-    def put(self, name: str, compiled: Any, took: int) -> str:
-        """Keep ``compiled``, which took ``took`` ns to make; why it cannot be kept, or ""."""
+    def put(self, name: str, compiled: Any, took: int, needs: Needs | None = None) -> str:
+        """Keep ``compiled``, which took ``took`` ns to make and ``needs`` so much; why it cannot be kept, or ""."""
         try:
             program, arguments, results = serialize_executable.serialize(compiled)
-            body = pickle.dumps((took, program, arguments, results))
+            body = pickle.dumps((took, program, arguments, results, needs and tuple(needs)))
         except (NotImplementedError, ValueError, pickle.PicklingError, jax.errors.JaxRuntimeError):
             return "jax cannot write it down"
         if not self._may_be_used(make=True):

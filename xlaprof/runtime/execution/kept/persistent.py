@@ -13,8 +13,9 @@ from typing import Any
 
 import jax
 
+from xlaprof.recording import recorder
 from xlaprof.runtime import metrics
-from xlaprof.runtime.execution.program import Timing, cache
+from xlaprof.runtime.execution.program import Needs, Timing, cache
 from xlaprof.runtime.tape.graph import Graph
 
 from . import folder as folders
@@ -91,21 +92,36 @@ def compiled(
         found = None if _forgotten else programs.get(name, device)
         if found is not None:
             took = perf_counter_ns() - start
-            return found.compiled, Timing(0, took, True, max(found.took - took, 0), True)
+            return found.compiled, Timing(0, took, True, max(found.took - took, 0), True, "", found.needs)
         start = perf_counter_ns()
     lowered = lower()
     lowered_at = perf_counter_ns()
     before = _hits
     program = lowered.compile(options)
     end = perf_counter_ns()
+    needs = None
+    if programs is not None or recorder.active is not None:  # a hundredth of what it takes to compile
+        needs = _needs(program)
     if by_jax:
         metrics.count("PersistentCacheHit" if _hits > before else "PersistentCacheMiss")
         unkept = ""
     elif programs is not None:
-        unkept = programs.put(name, program, end - start)
+        unkept = programs.put(name, program, end - start, needs)
     else:
         unkept = unkept or "XLAPROF_CACHE_DIR is off"
-    return program, Timing(lowered_at - start, end - lowered_at, _hits > before, 0, not unkept, unkept, lowered)
+    return program, Timing(lowered_at - start, end - lowered_at, _hits > before, 0, not unkept, unkept, needs, lowered)
+
+
+def _needs(program: Any) -> Needs | None:
+    asked = program.memory_analysis()
+    if asked is None:  # a backend that does not say
+        return None
+    return Needs(
+        asked.argument_size_in_bytes,
+        asked.output_size_in_bytes,
+        asked.temp_size_in_bytes,
+        asked.alias_size_in_bytes,
+    )
 
 
 @functools.cache

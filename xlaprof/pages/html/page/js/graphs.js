@@ -11,6 +11,7 @@ function graphsSection() {
     {title: 'phases', show: (one) => phases(one, longest)},
     {title: 'runs', number: true, key: (one) => one.runs, show: (one) => count(one.runs)},
     {title: 'device', number: true, show: (one) => one.busy},
+    {title: 'needs', number: true, key: (one) => one.needs_bytes, show: (one) => one.needs},
     {title: 'first difference from an earlier graph', show: (one) => difference(one)},
     {title: '', show: (one) => TIME.rows.length ? h('button', {type: 'button', class: 'link', text: 'timeline', 'aria-label': `Show the compilation of graph ${one.program} on the timeline`, onclick: () => goToTimeline(one.at_ns, one.at_ns + one.compile_s * 1e9)}) : ''},
   ], rows, {id: 'graph-table'});
