@@ -48,6 +48,7 @@ test-full: $(VENV)/.dev
 	@$(BIN)/python -m tests.mutations --count 1000000 --workers $(JOBS)
 	@$(BIN)/python -m tests.runtime.semantics --programs 20000 --workers $(JOBS)
 	@$(BIN)/python -m tests.runtime.errors.refusals --calls 20000 --workers $(JOBS)
+	@$(BIN)/python -m tests.runtime.errors.refusals --calls 5000 --seed 7000000 --large --workers $(JOBS)
 	@$(BIN)/python -m tests.kills --count 1000
 	@$(BIN)/python -m tests.kills --count 1000 --busy 6
 	@if test -f $(SWEPT); then $(BIN)/python -m tests.operators --from $(SWEPT) docs/operators.md; fi

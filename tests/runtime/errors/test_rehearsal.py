@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import xlaprof.runtime  # noqa: F401
+from xlaprof.runtime.shapes import rehearse as rehearsal
 from xlaprof.runtime.shapes.rehearse import _StandIns
 
 
@@ -17,7 +17,7 @@ from xlaprof.runtime.shapes.rehearse import _StandIns
 def test_a_view_of_more_of_a_tensor_has_no_number_that_nobody_wrote(dtype: torch.dtype, integers: int) -> None:
     """Lengths that are two rows of one tensor were read beyond the first, where memory holds whatever was there."""
     x = torch.zeros(4096, device="xla").to(dtype)
-    standins = _StandIns(limit=1 << 20, integers=integers)
+    standins = _StandIns(integers)
     first, rest, none = (standins.of(part) for part in (x[:3], x[3:], x[7:7]))
     number = 1 if dtype.is_floating_point else integers
     assert first.tolist() == [number] * 3
@@ -56,6 +56,63 @@ def test_lengths_on_the_device_are_refused_by_no_numbers_that_stand_in_for_them(
 def test_a_call_with_a_large_result_is_not_made_on_the_host() -> None:
     """Thirty-two terabytes of ones: only who reads them needs them."""
     assert torch.ones(1 << 43, device="xla").shape == (1 << 43,)
+
+
+@pytest.mark.parametrize(
+    ("call", "dtype"),
+    [
+        (lambda x: x.softmax(-1), torch.int64),
+        (lambda x: F.mish(x), torch.int32),
+        (lambda x: F.celu_(x), torch.bool),
+        (lambda x: x.frac(), torch.int64),
+        (lambda x: x.argsort(), torch.complex64),
+        (lambda x: x.trace(), torch.bool),
+        (lambda x: F.huber_loss(x, x), torch.int64),
+        (lambda x: F.interpolate(x[None, None], scale_factor=2, mode="bilinear"), torch.bool),
+        (lambda x: F.adaptive_avg_pool2d(x[None, None].transpose(2, 3), 256), torch.complex64),
+    ],
+)
+def test_dtypes_of_large_calls_are_refused_as_on_the_cpu(
+    call: Callable[[torch.Tensor], object], dtype: torch.dtype
+) -> None:
+    refused = []
+    for device in ("cpu", "xla"):
+        with pytest.raises(RuntimeError) as error:
+            call(torch.zeros(512, 1024, dtype=dtype, device=device))
+        refused.append((error.type, str(error.value)))
+    assert refused[0] == refused[1]
+
+
+def test_a_large_call_is_cut_down_once_whatever_its_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, object]] = []
+
+    def rehearse(*call: object, **how: object) -> bool:
+        made.append(how)
+        return real(*call, **how)  # type: ignore[arg-type]
+
+    real = rehearsal.rehearse
+    monkeypatch.setattr(rehearsal, "rehearse", rehearse)
+    monkeypatch.setattr(rehearsal, "_taken", set())
+    for rows in (1000, 1001, 1002):
+        F.softsign(torch.zeros(rows, 1024, device="xla"))
+        F.hardshrink(torch.zeros(rows, 1024, device="xla"), 0.5 + rows)
+    assert {how["most"] for how in made} == {8}
+    assert len(made) <= 4, "hardshrink is one operator, softsign three"
+
+
+def test_what_is_cut_down_keeps_no_size_but_dimensions_and_their_order() -> None:
+    images = torch.zeros(64, 3, 1000, 1, dtype=torch.int64, device="xla")
+    standins = _StandIns(integers=1, most=8)
+    small, turned = standins.of(images), standins.of(images.transpose(1, 2))
+    assert small.shape == (8, 3, 8, 1)
+    assert small.stride() == (24, 8, 1, 1)
+    assert turned.shape == (8, 8, 3, 1)
+    assert turned.stride() == (24, 1, 8, 1)
+    assert small.unique().tolist() == [1]
+    assert standins.of(images) is small, "a tensor that is given twice is one"
+    far_apart = torch.zeros(1 << 40, device="xla")[:: 1 << 37]
+    assert standins.of(far_apart).untyped_storage().nbytes() == 32
+    assert [standins.of(number) for number in (1000, -7, 3, True, 0.5)] == [8, -7, 3, True, 0.5]
 
 
 @pytest.mark.parametrize(

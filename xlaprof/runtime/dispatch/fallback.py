@@ -21,7 +21,7 @@ from xlaprof.recording import recorder, stacks
 from xlaprof.runtime import metrics
 from xlaprof.runtime.clock import aside
 from xlaprof.runtime.instruments import debug
-from xlaprof.runtime.shapes.rehearse import refuse, refuse_overlap, rehearse
+from xlaprof.runtime.shapes.rehearse import accept, is_accepted, refuse, refuse_overlap, rehearse, signature
 from xlaprof.runtime.tape import randomness
 from xlaprof.runtime.trace.errors import is_final
 from xlaprof.runtime.trace.ops import Op
@@ -91,21 +91,13 @@ def _by_decomposition(op: Op, args: Args, kwargs: Kwargs) -> Any:
     return result
 
 
-#: signatures of calls that were not refused
-_taken: set[Any] = set()
-_TAKEN_LIMIT = 10_000
-
-
 def _refuse(op: Op, args: Args, kwargs: Kwargs, result: Any) -> None:
     """Raise what the CPU raises, once for each signature: what ``op`` is decomposed into may take the call."""
-    leaves, spec = tree_flatten((args, kwargs))
-    signature = (op, spec, tuple((x.dtype, x.shape) if isinstance(x, torch.Tensor) else (type(x), x) for x in leaves))
-    if signature in _taken:
-        return
-    refuse(op, args, kwargs, sum(x.numel() * x.itemsize for x in tree_leaves(result) if isinstance(x, torch.Tensor)))
-    if len(_taken) >= _TAKEN_LIMIT:
-        _taken.clear()
-    _taken.add(signature)
+    call = signature(op, args, kwargs)
+    if not is_accepted(call):
+        made = [x.nbytes for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
+        refuse(op, args, kwargs, sum(made))
+        accept(call)
 
 
 _SEVERAL_VIEWS = ("aten.unbind.int", "aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default")

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from xlaprof.recording import stacks
 from xlaprof.runtime.shapes.checks import cpp_name
-from xlaprof.runtime.shapes.rehearse import rehearse
+from xlaprof.runtime.shapes.rehearse import accept, is_accepted, rehearse, signature
 from xlaprof.runtime.trace.errors import is_final
 from xlaprof.runtime.trace.ops import Op
 from xlaprof.runtime.trace.storage import View, base_of
@@ -24,10 +24,6 @@ from xlaprof.runtime.transfer import host
 
 from . import fallback
 from .types import Args, Handler, Kwargs
-
-#: identities of the calls that were rehearsed and accepted
-_accepted: set[Any] = set()
-_ACCEPTED_LIMIT = 10_000
 
 
 def out(op: Op) -> Handler:
@@ -58,7 +54,7 @@ def out(op: Op) -> Handler:
         results = list(found) if isinstance(found, (tuple, list)) else [found]
         inputs = [t for t in tree_leaves((args, options)) if type(t) is XLATensor]
         if _unusual(targets, results, inputs):
-            _rehearse(op, args, kwargs, targets, results, inputs)
+            _rehearse(op, args, kwargs, targets, results)
         written = write_out(targets, results)
         return written if op.func._schema.returns else None
 
@@ -84,15 +80,10 @@ def _unusual(targets: list[Any], results: list[Any], inputs: list[Any]) -> bool:
     )
 
 
-def _rehearse(op: Op, args: Any, kwargs: Any, targets: list[Any], results: list[Any], inputs: list[Any]) -> None:
+def _rehearse(op: Op, args: Args, kwargs: Kwargs, targets: list[Any], results: list[Any]) -> None:
     """Raise what the CPU raises for these outputs."""
-    tensors = [*inputs, *targets]
-    first = {id(base_of(t._storage)): i for i, t in reversed(list(enumerate(tensors)))}
-    identity = (
-        op,
-        tuple((t.dtype, t.shape, t.stride(), t.storage_offset(), first[id(base_of(t._storage))]) for t in tensors),
-    )
-    if identity in _accepted:
+    call = signature(op, args, kwargs)
+    if is_accepted(call):
         return
     if not rehearse(op, args, kwargs):
         for target, result in zip(targets, results, strict=True):
@@ -101,9 +92,7 @@ def _rehearse(op: Op, args: Any, kwargs: Any, targets: list[Any], results: list[
                     f"result type {cpp_name(result.dtype)} can't be cast to the desired output "
                     f"type {cpp_name(target.dtype)}"
                 )
-    if len(_accepted) >= _ACCEPTED_LIMIT:
-        _accepted.clear()
-    _accepted.add(identity)
+    accept(call)
 
 
 def _resize(target: torch.Tensor, shape: torch.Size) -> None:

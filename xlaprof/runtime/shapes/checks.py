@@ -191,7 +191,8 @@ _table(
             _of_nothing, _masks_of_other_shapes
         ),
         "convolution convolution_overrideable": _convolution,
-        "addr nll_loss_forward nll_loss2d_forward polar": _mixed_dtypes,
+        "addr nll_loss_forward polar": _mixed_dtypes,
+        "nll_loss2d_forward": _each(_mixed_dtypes, lambda x, target, *_: target.shape != (*x.shape[:1], *x.shape[2:])),
         "linalg_cross binary_cross_entropy linear grid_sampler_3d": _several_dtypes,
         "_softmax_backward_data _log_softmax_backward_data": lambda grad, output, *_: (
             grad.shape != output.shape or grad.dtype is not output.dtype
@@ -204,6 +205,10 @@ _table(
         # their meta kernels check next to nothing
         "ormqr multi_margin_loss histogram.bin_ct histogram.bins_tensor _histogramdd_bin_edges "
         "_histogramdd_from_bin_cts _histogramdd_from_bin_tensors": lambda *_, **__: True,
+        # cut down, the sizes before and after do not fit one another
+        "max_pool2d_with_indices_backward max_pool3d_with_indices_backward": lambda grad, *_: (
+            not grad.dtype.is_floating_point
+        ),
         "multilabel_margin_loss_forward": _labels,
         "_embedding_bag _embedding_bag_forward_only": _weighted_bags,
         "lu_unpack": _few_pivots,

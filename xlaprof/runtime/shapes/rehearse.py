@@ -5,13 +5,20 @@ refused, or looks wrong (an ``out=`` of another dtype, memory written and read a
 tensors of ones and zeros that have the same shapes, strides and dtypes, and share memory like the call's own. The user
 gets the error that it raises; a call that it accepts is not refused.
 
+Calls that nothing looks wrong with are made so, too (:func:`refuse`), once for each signature. Of a large one the sizes
+are first cut down to a few: whether it takes the dtypes does not depend on them.
+
 Nothing is read from the device, and the user's tensors are not touched.
 """
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 import warnings
+from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,10 +31,17 @@ from xlaprof.runtime.trace.tensor import XLATensor
 
 #: bytes of stand-ins at most; larger calls are not rehearsed
 LIMIT = 1 << 28
-#: of calls that nothing looks wrong with: of the first with an operator and dtypes, and of each
-_FIRST, _EACH = 1 << 20, 1 << 16
-#: operators and dtypes of calls that the CPU accepts
-_accepted: set[tuple[str, tuple[torch.dtype, ...]]] = set()
+#: of a call that nothing looks wrong with, its results included; a larger one is cut down
+_EACH = 1 << 18
+#: sizes and numbers of a call that is cut down, at most
+_SMALL = 8
+#: operators and types of arguments (:func:`_type`) that the CPU takes
+_taken: set[Hashable] = set()
+#: signatures of calls that the CPU takes
+_accepted: set[Hashable] = set()
+_ACCEPTED_LIMIT = 10_000
+#: words of refusals that are about dtypes
+_OF_DTYPES = r"(?i)\b(implemented for|d?types?|can't be cast|complex|bool(ean)?|float(ing)?|int|integ\w+|long)\b"
 #: what XLA computes and PyTorch's CPU does not (labels in floats are taken as XLA devices take them), and what only
 #: values tell, in words that do not show them
 _NOT_HERE = re.compile(
@@ -40,22 +54,62 @@ _NOTHING = re.compile("(?!)")
 def refuse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], made: int) -> None:
     """Raise what the CPU raises of a call that it makes in no time, but for what it alone refuses.
 
-    ``made`` is the size of the results, in bytes. What other lengths, counts and masks would not raise comes from the
-    stand-ins' values: no refusal.
+    ``made`` is the size of the results, in bytes. Of a large call, cut down, only a refusal of dtypes is raised; it is
+    made once for each operator and types of arguments. What other lengths, counts and masks would not raise comes from
+    the stand-ins' values: no refusal.
     """
-    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    of = op.name, tuple(tensor.dtype for tensor in tensors)
-    room = (_EACH if of in _accepted else _FIRST) - made
-    try:
-        accepted = room >= 0 and rehearse(op, args, kwargs, but=_NOT_HERE, limit=room)
-    except Exception as error:
-        numbers = all(dtype.is_floating_point or dtype.is_complex for dtype in of[1])
-        if numbers or isinstance(error, NotImplementedError):
-            raise
-        rehearse(op, args, kwargs, about=re.escape(str(error)), integers=1)
+    leaves = tree_leaves((args, kwargs))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    types = op.name, tuple(map(_type, leaves))
+    large = made + sum(max(x.numel(), _end(x)) * x.itemsize for x in tensors) > _EACH
+    if large and (types in _taken or not tensors):
         return
-    if accepted and all(tensor.numel() for tensor in tensors):  # else no kernel need have been called
-        _accepted.add(of)
+    ask = partial(rehearse, op, args, kwargs, but=_NOT_HERE, most=_SMALL if large else sys.maxsize)
+    try:
+        accepted = ask(about=_OF_DTYPES if large else "")
+    except Exception as error:
+        numbers = all(x.dtype.is_floating_point or x.dtype.is_complex for x in tensors)
+        if numbers or isinstance(error, NotImplementedError):
+            if large and rehearse(op, args, kwargs, but=_NOT_HERE):  # else in its own words: kernels differ by sizes
+                return
+            raise
+        ask(about=re.escape(str(error)), integers=1)
+        return
+    if accepted and all(x.numel() for x in tensors):  # else no kernel need have been called
+        _taken.add(types)
+
+
+def _type(leaf: Any) -> Hashable:
+    """What decides, of one argument, which dtypes an operator takes."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype, leaf.ndim > 0  # a number promotes less
+    return (type(leaf),) if type(leaf) in (int, float, complex, torch.Generator) else leaf
+
+
+def signature(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+    """Equal for calls that the CPU takes or refuses alike."""
+    memory: dict[int, int] = {}
+
+    def of(value: Any) -> Hashable:
+        if isinstance(value, torch.Tensor):
+            base = id(base_of(value._storage)) if type(value) is XLATensor else id(value)
+            place = value.storage_offset(), memory.setdefault(base, len(memory))
+            return value.dtype, value.shape, value.stride(), place
+        return tuple(map(of, value)) if isinstance(value, (list, tuple)) else (type(value), value)
+
+    return op, of(args), *kwargs, of([*kwargs.values()])
+
+
+def is_accepted(call: Hashable) -> bool:
+    """Was this :func:`signature` accepted?"""
+    return call in _accepted
+
+
+def accept(call: Hashable) -> None:
+    """Remember this :func:`signature`: it need not be rehearsed again."""
+    if len(_accepted) >= _ACCEPTED_LIMIT:
+        _accepted.clear()
+    _accepted.add(call)
 
 
 def rehearse(
@@ -65,16 +119,16 @@ def rehearse(
     *,
     about: str = "",
     but: re.Pattern[str] = _NOTHING,
-    limit: int = LIMIT,
     integers: int = 0,
+    most: int = sys.maxsize,
 ) -> bool:
     """Raise what ``op`` raises on the CPU. ``True`` if it accepts the call, ``False`` if that is not known.
 
     With ``about``, a pattern, only errors whose message has it, or that a dtype has no kernel, are raised; an error
-    whose message has ``but`` never is. A call with stand-ins of more than ``limit`` bytes is not tried. In those of
-    integers and bools all numbers are ``integers``.
+    whose message has ``but`` never is. A call with stand-ins of more than :data:`LIMIT` bytes is not tried. In those of
+    integers and bools all numbers are ``integers``. Sizes and whole numbers above ``most`` are cut down to it.
     """
-    standins = _StandIns(limit, integers if {"pivots", "LU_pivots"}.isdisjoint(op.names) else 1)
+    standins = _StandIns(integers if {"pivots", "LU_pivots"}.isdisjoint(op.names) else 1, most)
     try:
         here, named = tree_map(standins.of, (args, kwargs))
     except _TooLarge:
@@ -128,6 +182,12 @@ def _overlaps(target: XLATensor, others: list[XLATensor]) -> bool:
     return sum(base_of(other._storage) is base for other in others) > 1  # the target is one of them
 
 
+def _end(x: torch.Tensor) -> int:
+    """Elements of memory up to its last one."""
+    reach = sum((n - 1) * stride for n, stride in zip(x.shape, x.stride(), strict=True))
+    return int(x.storage_offset() + reach + 1) if x.numel() else 0
+
+
 class _TooLarge(Exception):
     pass
 
@@ -139,9 +199,9 @@ class _StandIns:
     take for rows, counted from 1.
     """
 
-    def __init__(self, limit: int, integers: int) -> None:
-        self._limit = limit
+    def __init__(self, integers: int, most: int = sys.maxsize) -> None:
         self._integers = integers
+        self._most = most
         self._bytes = 0
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._tensors: dict[int, torch.Tensor] = {}
@@ -152,6 +212,8 @@ class _StandIns:
             return torch.device("cpu")
         if isinstance(value, torch.Generator):
             return None
+        if type(value) is int:
+            return min(value, self._most)
         if not isinstance(value, torch.Tensor):
             return value
         found = self._tensors.get(id(value))
@@ -160,14 +222,23 @@ class _StandIns:
         return found
 
     def _tensor(self, value: torch.Tensor) -> torch.Tensor:
+        if self._most < sys.maxsize:
+            return self._cut_down(value)
         if type(value) is not XLATensor:
             size = value.numel() * value.element_size()
             self._book(size)
             return torch.full_like(value, 1 if value.dtype.is_floating_point else self._integers)
         offset, stride = value.storage_offset(), value.stride()
-        last = offset + sum((n - 1) * s for n, s in zip(value.shape, stride, strict=True)) if value.numel() else -1
-        storage = self._storage(value._storage, int(last + 1) * value.element_size(), value.dtype)
+        storage = self._storage(value._storage, _end(value) * value.itemsize, value.dtype)
         return torch.empty(0, dtype=value.dtype).set_(storage, offset, value.shape, stride)
+
+    def _cut_down(self, value: torch.Tensor) -> torch.Tensor:
+        """With memory of its own, in which its dimensions have the order of ``value``'s."""
+        order = sorted(range(value.ndim), key=value.stride, reverse=True)
+        sizes = [min(value.shape[dim], self._most) for dim in order]
+        self._book(math.prod(sizes) * value.itemsize)
+        numbers = torch.full(sizes, 1 if value.dtype.is_floating_point else self._integers, dtype=value.dtype)
+        return numbers.permute([order.index(dim) for dim in range(value.ndim)])
 
     def _storage(self, storage: Storage, size: int, dtype: torch.dtype) -> torch.UntypedStorage:
         base = base_of(storage)
@@ -184,5 +255,5 @@ class _StandIns:
 
     def _book(self, size: int) -> None:
         self._bytes += size
-        if self._bytes > self._limit:
+        if self._bytes > LIMIT:
             raise _TooLarge

@@ -8,8 +8,9 @@ from .calls import calls
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_spoilt_calls_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    done = calls(range(300))
+@pytest.mark.parametrize(("seeds", "large"), [(range(300), False), (range(300, 500), True)], ids=["small", "large"])
+def test_spoilt_calls_are_refused(capsys: pytest.CaptureFixture[str], seeds: range, large: bool) -> None:
+    done = calls(seeds, large)
     with capsys.disabled():
         print("\n" + done.figures())
     assert done.refused > 0.3 * done.calls  # most of what is spoilt is refused
