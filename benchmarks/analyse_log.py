@@ -20,9 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -50,7 +48,6 @@ from xlaprof.events import (
 
 US = 1_000
 AIM_S, AIM_MB = 2.0, 200.0
-_AT_ONCE = 16_384  # events
 
 
 def training() -> Iterator[AnyEvent]:
@@ -110,7 +107,7 @@ def write(path: Path, stream: Iterator[AnyEvent], events: int) -> None:
 
 
 def measure(path: str) -> dict[str, float]:
-    """Read and analyse ``path`` in this process, as ``xlaprof report`` does; then only read it, and make columns."""
+    """Read and analyse ``path`` in this process, as ``xlaprof report`` does; then only read it, into columns."""
     from xlaprof import log
     from xlaprof.collection import no_collection
     from xlaprof.reports import fold
@@ -125,24 +122,18 @@ def measure(path: str) -> dict[str, float]:
     cpu.append(time.process_time())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
-    from xlaprof.analysis.fold.columns.batch import codes_of, kinds  # later: importing numpy was part of the above
-    from xlaprof.analysis.timeline.columns.intervals import NotVectorizable
+    from xlaprof.columns.lines import columns_of  # later: importing numpy was part of the above
 
     cpu.append(time.process_time())
-    deque(log.read(path), maxlen=0)
+    with no_collection():
+        for batch in log.read(path).batches():
+            columns_of(batch)
     reading = time.process_time() - cpu[3]
-    events, columns = iter(log.read(path)), 0.0
-    while batch := list(islice(events, _AT_ONCE)):
-        before = time.process_time()
-        with suppress(NotVectorizable):
-            kinds(batch, codes_of(batch))
-        columns += time.process_time() - before
     return {
         "events": report.run.events,
         "seconds": round(seconds, 3),
         "cpu_s": round(cpu[2] - cpu[0], 3),
         "reading_s": round(reading, 3),
-        "columns_s": round(columns, 3),
         "folding_s": round(cpu[1] - cpu[0] - reading, 3),
         "report_s": round(cpu[2] - cpu[1], 3),
         "peak_mb": round(peak, 1),
@@ -204,7 +195,6 @@ def main() -> int:
             f"{figures['events']:,} events ({figures['log_mb']} MB, {figures['steps']:,} steps): "
             f"read and analysed in {figures['seconds']:.2f} s (aim {AIM_S:.0f} s; CPU {figures['cpu_s']:.2f} s: "
             f"reading {figures['reading_s']:.2f}, folding {figures['folding_s']:.2f}, "
-            f"of it {figures['columns_s']:.2f} to make columns, "
             f"report {figures['report_s']:.2f}), peak {figures['peak_mb']:.0f} MB (aim {AIM_MB:.0f} MB)"
         )
     return 0

@@ -11,7 +11,7 @@ import contextlib
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from io import BufferedReader
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Union
@@ -23,13 +23,18 @@ from xlaprof.errors import UserError
 from xlaprof.text.quantities import plural
 from xlaprof.text.strings import printable
 
+from .columns import LONG, gathered, has_numpy
 from .events import SCHEMA, AnyEvent, Header, kinds
 
 if TYPE_CHECKING:
     from gzip import GzipFile
 
+    from .columns.reader import LineReader
+
 #: bytes read at a time: few enough that their events are still in the processor's cache when they are analysed
 CHUNK = 1 << 18
+#: and where they are read as columns, some of which are a few thousand numbers long
+_CHUNK_OF_COLUMNS = 1 << 21
 #: a longer line is skipped
 LONGEST_LINE = 16 << 20
 #: bytes compared to notice that another file has taken the place of the one followed
@@ -54,6 +59,13 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
 
+class Recording(Reader, Protocol):
+    """A reader whose events can be had many at once."""
+
+    def batches(self) -> Iterator[Sequence[AnyEvent]]:
+        """The events: instead of iterating over them one by one."""
+
+
 class Follower(Protocol):
     """The events of a recording that grows."""
 
@@ -64,7 +76,7 @@ class Follower(Protocol):
     @property
     def notes(self) -> tuple[str, ...]: ...
 
-    def poll(self, limit: int = ..., /) -> list[AnyEvent]:
+    def poll(self, limit: int = ..., /) -> Sequence[AnyEvent]:
         """Events that came since the last call, out of at most about ``limit`` bytes. Never waits."""
 
     def close(self) -> None: ...
@@ -73,8 +85,9 @@ class Follower(Protocol):
 class Lines:
     """Bytes to events: the state of reading one log. Chunks may end anywhere; whole lines come out as events."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: bool = False) -> None:
         self.header: Header | None = None
+        self.columns = columns  # many lines at once are read as columns, where numpy is installed
         self.events = 0
         self.garbage = 0  # lines that are not JSON or not an event
         self.refused: dict[str, int] = {}  # kinds of events with values that cannot be -> lines
@@ -84,8 +97,9 @@ class Lines:
         self.torn = 0  # bytes of a last line that has not ended
         self._parts: list[bytes] = []  # of that line
         self._skipping = False  # it is too long to keep
+        self._reader: LineReader | None = None  # of columns
 
-    def feed(self, data: bytes) -> list[AnyEvent]:
+    def feed(self, data: bytes) -> Sequence[AnyEvent]:
         first = data.find(b"\n") + 1
         if not first:
             self._keep(data)
@@ -98,9 +112,11 @@ class Lines:
             whole = b"".join((*self._parts, data[:cut]))
         self._forget()
         self._keep(data[cut:])
-        return self._decode(whole)
+        events = self._columns(whole) if self.columns and len(whole) >= CHUNK else self._decode(whole)
+        self.events += len(events)
+        return events
 
-    def take(self, event: AnyEvent) -> list[AnyEvent]:
+    def take(self, event: AnyEvent) -> Sequence[AnyEvent]:
         """An event that was not read from lines, as if it had been."""
         try:
             return self.feed(msgspec.json.encode(event) + b"\n")
@@ -171,8 +187,16 @@ class Lines:
             events = [event for event in found if event is not None]
         if self.header is None and events and isinstance(events[0], Header):
             self.header = events[0]
-        self.events += len(events)
         return events
+
+    def _columns(self, whole: bytes) -> Sequence[AnyEvent]:
+        if self.header is None or not has_numpy():
+            return self._decode(whole)
+        if self._reader is None:
+            from .columns.reader import LineReader  # imports numpy
+
+            self._reader = LineReader(_decoder, self._decode)
+        return self._reader.read(whole)
 
     def _decode_line(self, line: bytes, judge: bool = True) -> AnyEvent | None:
         if not line.strip():
@@ -294,20 +318,28 @@ class LogReader:
         self.close()
 
     def __iter__(self) -> Iterator[AnyEvent]:
-        return chain.from_iterable(self._batches())
+        return chain.from_iterable(self._batches(self._pieces()))
 
-    def _batches(self) -> Iterator[list[AnyEvent]]:
+    def batches(self) -> Iterator[Sequence[AnyEvent]]:
+        """The events, many at once; of a long log they are decoded only when they are asked for."""
+        self._lines.columns = os.path.getsize(self.path) > LONG
+        return self._batches(gathered(self._pieces(), _CHUNK_OF_COLUMNS) if self._lines.columns else self._pieces())
+
+    def _pieces(self) -> Iterator[bytes]:
+        while chunk := self._read():
+            yield chunk
+
+    def _batches(self, pieces: Iterable[bytes]) -> Iterator[Sequence[AnyEvent]]:
         with self._file:
             yield self._first
             self._first = []
-            while chunk := self._read():
-                yield self._lines.feed(chunk)
+            yield from map(self._lines.feed, pieces)
             yield self._lines.finish()
 
-    def _begin(self) -> list[AnyEvent]:
+    def _begin(self) -> Sequence[AnyEvent]:
         """The events of the first chunks, up to the one that holds the header."""
         size = 0
-        events: list[AnyEvent] = []
+        events: Sequence[AnyEvent] = []
         try:
             while not events and (chunk := self._read()):
                 size += len(chunk)
@@ -406,7 +438,7 @@ class Tail:
         """As in :class:`LogReader`, without the note on an unfinished last line, which is normal here."""
         return tuple(note for note in self._lines.notes() if not note.startswith("the last line is torn"))
 
-    def poll(self, limit: int = 8 << 20) -> list[AnyEvent]:
+    def poll(self, limit: int = 8 << 20) -> Sequence[AnyEvent]:
         """Events that became complete since the last call, out of at most about ``limit`` bytes.
 
         Raises :class:`LogError` where the path is no log or cannot be read; nothing there yet is no error.
@@ -416,14 +448,20 @@ class Tail:
         if self._file is None and not self._begin():
             return []
         assert self._file is not None
-        events: list[AnyEvent] = []
-        done = 0
-        while done < limit and (chunk := self._file.read(min(CHUNK, limit - done))):
-            done += len(chunk)
-            events += self._lines.feed(chunk)
+        self._lines.columns = os.fstat(self._file.fileno()).st_size > LONG
+        events: Sequence[AnyEvent] = []
+        for piece in gathered(self._pieces(limit), limit if self._lines.columns else 0):
+            found = self._lines.feed(piece)
+            events = [*events, *found] if events else found
         if self._lines.header is None and (events or self._lines.garbage):
             raise LogError(f"{self.path} is not an xlaprof log: its first line is no header")
         return events
+
+    def _pieces(self, limit: int) -> Iterator[bytes]:
+        assert self._file is not None
+        while limit > 0 and (piece := self._file.read(min(CHUNK, limit))):
+            limit -= len(piece)
+            yield piece
 
     def close(self) -> None:
         if self._file is not None:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.run import Run
 from xlaprof.collection import no_collection
+from xlaprof.columns import LONG
 from xlaprof.events import AnyEvent
-from xlaprof.log import LogError, Reader
+from xlaprof.log import LogError, Reader, Recording
 from xlaprof.sources import files
 from xlaprof.text.output import progress
 from xlaprof.text.quantities import duration, plural
 from xlaprof.text.safe import for_terminal
 from xlaprof.text.strings import file_line, printable
 
-_LONG = 8_000_000  # bytes: some hundred thousand events
 _LARGE = 50_000_000  # bytes from which on progress is shown
 _SHOW_EVERY_S = 0.5
 _WIDTH = 100  # columns of the page in a notebook
+
+_T = TypeVar("_T")
 
 
 class RunReport(Report, frozen=True):
@@ -87,9 +89,10 @@ def fold(path: str, since_step: int | None = None) -> tuple[Run, tuple[str, ...]
     nothing is left.
     """
     reader = files.read(path)
-    run = Run(since_step=since_step, long=os.path.getsize(path) > _LONG)
+    run = Run(since_step=since_step, long=os.path.getsize(path) > LONG)
     with no_collection():
-        run.feed_all(with_progress(reader, path))
+        for batch in batches_with_progress(reader, path):
+            run.feed_batch(batch)
     if since_step is not None and run.waiting:
         raise LogError(
             f"{path} has no step {since_step} or later (the last one is {run.step_num}): name an earlier one"
@@ -106,7 +109,15 @@ def with_progress(events: Reader, path: str | os.PathLike[str], what: str = "") 
     """
     if not takes_long(path):
         return iter(events)
-    return _counted(events, f"{what}: " if what else "")
+    return _counted(events, lambda _: 1, f"{what}: " if what else "")
+
+
+def batches_with_progress(
+    recording: Recording, path: str | os.PathLike[str], what: str = ""
+) -> Iterator[Sequence[AnyEvent]]:
+    """Like :func:`with_progress`, many events at once."""
+    batches = recording.batches()
+    return _counted(batches, len, f"{what}: " if what else "") if takes_long(path) else batches
 
 
 def takes_long(path: str | os.PathLike[str]) -> bool:
@@ -124,11 +135,14 @@ def reading(path: str) -> Callable[[str], tuple[Reader, Iterator[AnyEvent]]]:
     return read
 
 
-def _counted(events: Reader, what: str) -> Iterator[AnyEvent]:
-    shown = time.monotonic()
-    for count, event in enumerate(events, 1):
-        yield event
-        if count % 8192 == 0 and time.monotonic() - shown > _SHOW_EVERY_S:
-            shown = time.monotonic()
-            progress(f"{what}read {count:,} events")
+def _counted(read: Iterable[_T], events_in: Callable[[_T], int], what: str) -> Iterator[_T]:
+    shown, count, due = time.monotonic(), 0, 8192
+    for some in read:
+        yield some
+        count += events_in(some)
+        if count >= due:
+            due = count + 8192
+            if time.monotonic() - shown > _SHOW_EVERY_S:
+                shown = time.monotonic()
+                progress(f"{what}read {count:,} events")
     progress("")

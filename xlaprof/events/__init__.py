@@ -261,6 +261,8 @@ class Barrier(Event, frozen=True, tag="barrier"):
 class Execute(Event, frozen=True, tag="execute"):
     """A program ran. The device was busy with it over ``[start, end]``, start = max(enqueue, previous end)."""
 
+    ascending: ClassVar[tuple[str, ...]] = ("start", "end")
+
     seq: Count
     program: Id
     t: Ns  # enqueued

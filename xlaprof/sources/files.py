@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from xlaprof.errors import UserError, warn
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 #: bytes of content that sources are shown
 HEAD = 1 << 16
+_AT_ONCE = 16_384  # events
 
 
 def read(path: str | os.PathLike[str]) -> LogReader | Checked:
@@ -52,6 +54,11 @@ class Checked:
             raise
         except Exception as error:
             self._broken.append(f"could not be read to its end ({type(error).__name__}: {error})")
+
+    def batches(self) -> Iterator[Sequence[AnyEvent]]:
+        events = iter(self)
+        while batch := list(islice(events, _AT_ONCE)):
+            yield batch
 
     def close(self) -> None:
         self._reader.close()

@@ -6,13 +6,11 @@ from array import array
 from collections.abc import Iterable, Iterator
 
 from xlaprof.events import Execute
+from xlaprof.events.base import APART
 
 KEPT = 65_536  # graphs of a recording, its first ones: they show how barriers follow each other
 
 Cut = tuple[int, int]  # stack, program
-
-#: these run by themselves: a barrier ends what is recorded beside them
-_APART = frozenset({"dynamo", "eager", "fallback"})
 
 
 class Cuts:
@@ -24,13 +22,18 @@ class Cuts:
         self._numbers: dict[Cut, int] = {}
         self._order = array("i")
 
-    def add(self, executions: Iterable[Execute]) -> None:
-        """Programs ran, in this order."""
-        if len(self._order) < KEPT:
-            self.extend((one.stack, one.program) for one in executions if one.trigger not in _APART)
+    @property
+    def full(self) -> bool:
+        """Whether no more are kept."""
+        return len(self._order) >= KEPT
+
+    def add(self, one: Execute) -> None:
+        """A program ran."""
+        if one.trigger not in APART:
+            self.extend(((one.stack, one.program),))
 
     def extend(self, cuts: Iterable[Cut]) -> None:
-        """Add more; those of another recording with ids of this one."""
+        """Add more, in their order; those of another recording with ids of this one."""
         numbers, order = self._numbers, self._order
         for cut in cuts:
             if len(order) == KEPT:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from importlib.util import find_spec
 from itertools import islice
 from typing import Any, Self
 
 from xlaprof import events as ev
 from xlaprof.analysis.model import Place
+from xlaprof.columns import has_numpy
 from xlaprof.events import AnyEvent, Event
 
 from .distribution import economise
@@ -58,28 +57,40 @@ class Fold(Totals):
     def feed_all(self, events: Iterable[AnyEvent | Event]) -> Self:
         """Take many events into account; returns itself."""
         remaining = iter(events)
-        left = _RELIEVED_EVERY - self.events % _RELIEVED_EVERY
-        while batch := list(islice(remaining, min(self._next_batch(), left))):
-            if len(batch) > _FEW and has_numpy():
-                from .columns.count import count  # imports numpy: a tenth of a second
+        while batch := list(islice(remaining, self._next_batch())):
+            self.feed_batch(batch)
+        return self
 
-                count(self, batch, self._feed_singly)
+    def feed_batch(self, batch: Sequence[AnyEvent | Event]) -> Self:
+        """Take events at hand into account, or lines of a log (:mod:`xlaprof.columns.lines`); returns itself."""
+        done = 0
+        while done < len(batch):
+            past = len(batch) if self._is_long() else done + _FEW
+            past = min(past, len(batch), done + _RELIEVED_EVERY - self.events % _RELIEVED_EVERY)
+            if past - done > _FEW and has_numpy():
+                from xlaprof.columns.lines import columns_of  # imports numpy: a tenth of a second
+
+                from .columns.count import count
+
+                count(self, columns_of(batch), done, past, self._feed_singly)
             else:
-                self._feed_singly(batch)
-            left -= len(batch)
-            if not left:
+                self._feed_singly(batch[done:past])
+            done = past
+            if not self.events % _RELIEVED_EVERY:
                 self._relieve()
-                left = _RELIEVED_EVERY
         return self
 
     def _next_batch(self) -> int:
         """The number of events to take at once; in columns a little more than until the next settling."""
-        if not self.long and self.events < _LONG:
+        if not self._is_long():
             return _FEW
         due = self.settled_at + self.settled_every - self.events
         if due < _FEW:
             due += self.settled_every
         return min(due + _FEW // 2, _MANY) if due > _FEW else _MANY
+
+    def _is_long(self) -> bool:
+        return self.long or self.events >= _LONG
 
     def _feed_singly(self, batch: Sequence[AnyEvent | Event]) -> None:
         # looked up one by one, in order: an event may change who handles the next
@@ -166,9 +177,3 @@ class Fold(Totals):
     def _start(self) -> None:
         self.waiting = False
         self._handlers |= self.handlers
-
-
-@cache
-def has_numpy() -> bool:
-    """Whether numpy is installed."""
-    return find_spec("numpy") is not None

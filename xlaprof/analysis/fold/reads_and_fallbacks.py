@@ -15,7 +15,7 @@ from .tallies import FallbackTally, ReadTally, Timed, UploadTally
 
 PLACES = 16_384  # places kept apart; all further ones count as one unknown place
 PENDING = 10_000  # reads and fallbacks held until a step claims them
-_AT_HAND = 16  # uploads that may still turn out to belong to a fallback
+AT_HAND = 16  # uploads that may still turn out to belong to a fallback
 STALL_NS = 20_000  # waiting for the device from which on a read stalls the host
 
 
@@ -52,7 +52,7 @@ class ReadsAndFallbacks(Recording):
         self.reads_since_barrier: deque[Read] = deque(maxlen=PENDING)
         self.reads_since_execution: deque[Read] = deque(maxlen=PENDING)
         self.fallbacks_since_step: deque[tuple[FallbackTally, int]] = deque(maxlen=PENDING)
-        self.recent_uploads: deque[TransferToDevice] = deque(maxlen=_AT_HAND)
+        self.recent_uploads: deque[TransferToDevice] = deque(maxlen=AT_HAND)
 
     def _on_read(self, event: TransferFromDevice) -> None:
         start, dur, wait, stack = event.t, event.dur, event.wait, event.stack

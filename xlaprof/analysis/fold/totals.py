@@ -377,7 +377,7 @@ class Totals(ReadsAndFallbacks):
                 stack = 0
             nth = self.executions_at[stack] = self.executions_at.get(stack, 0) + 1
             self.add_runs(program, event.t, ran, (nth,))
-        self.cuts.add((event,))
+        self.cuts.add(event)
         self._add_execution(event)
         self._schedule_execution((event.t, start, end, event.device, event.stack if event.trigger == "read" else 0))
         self.window.add_execution(event.device, start, end)  # last: it may settle everything

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from xlaprof import events as ev
-from xlaprof.analysis.fold.fold import has_numpy
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.places import culprit
@@ -14,6 +13,7 @@ from xlaprof.analysis.run import Run
 from xlaprof.analysis.timeline.host import CAUSES, GLIMPSE, OTHER, SCOPE, WAIT
 from xlaprof.analysis.timeline.idle import Cause, Seen
 from xlaprof.analysis.timeline.spans import Spans
+from xlaprof.columns import has_numpy, present
 from xlaprof.text.quantities import plural
 
 from .drawn import (
@@ -63,14 +63,19 @@ class Lanes:
         """Draw many events."""
         done = 0
         while done < len(events):
-            batch = events[done : done + _RELIEVED_EVERY - self._fed % _RELIEVED_EVERY]
-            done += len(batch)
-            self._fed += len(batch)
-            if self.spans.grain and len(batch) > _FEW and has_numpy():
-                from .short import draw_short  # imports numpy
+            past = min(done + _RELIEVED_EVERY - self._fed % _RELIEVED_EVERY, len(events))
+            self._fed += past - done
+            if self.spans.grain and past - done > _FEW and has_numpy():
+                from xlaprof.columns.lines import columns_of  # imports numpy
 
-                batch = draw_short(self.spans, self.add_uploads, batch)
-            for event in batch:
+                from .short import draw_short
+
+                left = draw_short(self.spans, self.add_uploads, columns_of(events), done, past)
+                whole: Sequence[Any] = [events[one] for one in left]
+            else:
+                whole = events[done:past]
+            done = past
+            for event in whole:
                 self._draw(event)
             if not self._fed % _RELIEVED_EVERY:
                 self.spans.relieve()
@@ -113,13 +118,13 @@ class Lanes:
 
 def feed_both(run: Run, lanes: Lanes, events: Sequence[Any]) -> None:
     """Count ``events``, and draw those of the first recording in the log that the run does not leave out."""
-    if run.waiting or ev.Header in map(type, events):
+    if run.waiting or ev.Header in present(events):
         for event in events:
             run.feed(event)
             if run.following is None and not run.waiting:
                 lanes.feed(event)
         return
-    run.feed_all(events)
+    run.feed_batch(events)
     if run.following is None:
         lanes.feed_all(events)
 

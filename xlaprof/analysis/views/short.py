@@ -5,43 +5,44 @@ Import this file only for many events: numpy takes a tenth of a second to import
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import compress
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from xlaprof.analysis.fold.columns.batch import codes_of, kinds
-from xlaprof.analysis.timeline.columns.intervals import MOST, Column, NotVectorizable, grouped, in_cells
+from xlaprof.analysis.timeline.columns.intervals import MOST, Column, grouped, in_cells
 from xlaprof.analysis.timeline.spans import Spans
-from xlaprof.events import Execute, Scope, StepDigest, TransferToDevice
+from xlaprof.columns.kinds import CODES, Columns
+from xlaprof.events import Execute, Scope, StepDigest, Thread, TransferToDevice
 
 from .drawn import DEEPEST, DEVICE, DEVICES, DRAWN, LATEST, THREADS, Kind
 
 Drawing = Spans[tuple[int, int, int], Kind]
 
 _DEPTH, _NAME = 4, 31  # bits of both
+_MAY_BE_DRAWN = [0, *(CODES[kind] for kind in (*DRAWN, Thread) if kind in CODES)]
 
 
-def draw_short(spans: Drawing, uploaded: Callable[[int, int, int, int], None], events: Sequence[Any]) -> Sequence[Any]:
-    """Draw the events that are shorter than a cell; returns the others.
+def draw_short(
+    spans: Drawing, uploaded: Callable[[int, int, int, int], None], columns: Columns, first: int, past: int
+) -> list[int]:
+    """Draw those events of a part of a batch that are shorter than a cell; returns the positions of the others.
 
     ``uploaded`` is told of uploads: the line, how many, ns, bytes.
     """
-    try:
-        columns = kinds(events, codes_of(events))
-    except NotVectorizable:
-        return events
-    left = np.ones(len(events), np.bool_)
+    left = np.isin(columns.codes[first:past], _MAY_BE_DRAWN)
     for kind, drawn in DRAWN.items():
-        some = columns.get(kind)
-        if some is None or not some.columns:  # those are drawn one by one
+        whole = columns.kinds.get(kind)
+        if whole is None or not whole.columns:  # those are drawn one by one
             continue
+        some = whole.between(first, past)
         start, end = (some["start"], some["end"]) if kind is Execute else (some["t"], some.end)
-        some = some.where((end - start < min(spans.grain, MOST)) & (end < LATEST))
+        short = (end - start < min(spans.grain, MOST)) & (end < LATEST)
+        if kind is TransferToDevice:
+            short &= some["bytes"] < MOST
+        some = some.where(short)
         if not len(some):
             continue
-        left[some.at] = False
+        left[some.at - first] = False
         start, ns = (some["start"], some["end"] - some["start"]) if kind is Execute else (some["t"], some["dur"])
         key = np.minimum(some["device"], DEVICES) if kind is Execute else np.minimum(some["tid"], THREADS + 1)
         key = (key << _DEPTH) + (np.minimum(some["depth"], DEEPEST) if kind is Scope else 0)
@@ -56,7 +57,7 @@ def draw_short(spans: Drawing, uploaded: Callable[[int, int, int, int], None], e
         elif kind is TransferToDevice:
             for stack, those in grouped(some["stack"]):
                 uploaded(stack, len(those), int(ns[those].sum()), int(some["bytes"][those].sum()))
-    return list(compress(events, left.tolist()))
+    return (first + np.flatnonzero(left)).tolist()
 
 
 def _draw_busy(spans: Drawing, start: Column, busy: Column) -> None:

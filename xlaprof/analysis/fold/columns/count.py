@@ -7,11 +7,11 @@ other: the few events that are new, or out of order, are counted one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 
 import numpy as np
 
 from xlaprof import events as ev
+from xlaprof.analysis.fold.reads_and_fallbacks import AT_HAND
 from xlaprof.analysis.fold.tallies import PauseTally
 from xlaprof.analysis.fold.totals import AT_ONCE, PENDING, PROGRAMS, RECORDS, Totals
 from xlaprof.analysis.timeline import host
@@ -26,8 +26,9 @@ from xlaprof.analysis.timeline.columns.intervals import (
     up_to,
 )
 from xlaprof.analysis.timeline.columns.settle import Fresh, settle
+from xlaprof.columns.kinds import ANYTIME, Columns, Kind, Kinds
 
-from .batch import ANYTIME, Kind, Kinds, codes_of, ends_of_steps, has, kinds, require_known, stretches
+from .batch import ends_of_steps, has, require_known, require_small, stretches
 from .digests import DigestSums, add_digests, check_digests, digest_sums
 from .reads import add_reads, add_rhythms, add_runs, check_reads, check_runs
 from .uploads import add_uploads, check_uploads
@@ -48,33 +49,34 @@ _PAINTED = {
 }
 
 
-def count(run: Totals, batch: Batch, singly: Callable[[Batch], None]) -> None:
-    """Count a batch; ``singly`` counts the events that are new or out of order."""
-    codes = codes_of(batch)
+def count(run: Totals, columns: Columns, begin: int, end: int, singly: Callable[[Batch], None]) -> None:
+    """Count a part of a batch; ``singly`` counts the events that are new or out of order."""
+    batch, codes = columns.batch, columns.codes[begin:end]
     for first, past, at_once in stretches(codes, _LEAST):
         few = _LEAST if at_once else past - first
         while first < past:
-            if at_once and past - first >= _LEAST and (done := _count(run, batch[first:past], codes[first:past])):
+            if at_once and past - first >= _LEAST and (done := _count(run, columns, begin + first, begin + past)):
                 first, few = first + done, _LEAST
-            singly(batch[first : min(first + few, past)])  # new names and places are known afterwards
+            singly(batch[begin + first : begin + min(first + few, past)])  # new names and places are known afterwards
             first += few
             few *= 4
 
 
-def _count(run: Totals, batch: Batch, codes: Column) -> int:
+def _count(run: Totals, columns: Columns, first: int, past: int) -> int:
     """Count as many events as possible, and settle the window when it is due; returns the number of events."""
+    codes, whole = columns.codes[first:past], columns.kinds
     if not run.in_stride:
         return 0
     if not run.executed.count and has(codes, ev.Look) and has(codes, ev.Execute, ev.StepDigest):
         return 0  # looks before the first execution are kept apart
-    done, past = 0, len(batch)
+    done = first
     try:
-        whole = kinds(batch, codes)
         while done < past:
             settled = _until_settled(run, whole, done, past)
             until = past if settled is None else settled + 1
             part = {kind: some.between(done, until) for kind, some in whole.items()}
             try:
+                require_small(part)
                 sums, ends = digest_sums(part[ev.StepDigest]), ends_of_steps(part)
                 _check(run, part, ends, sums)
             except NotVectorizable as found:
@@ -93,21 +95,21 @@ def _count(run: Totals, batch: Batch, codes: Column) -> int:
                 run.settled_every, run.settled_at = run.events - run.settled_at, run.events
     except NotVectorizable:
         pass
-    return done
+    return done - first
 
 
 def _until_settled(run: Totals, whole: Kinds, done: int, past: int) -> int | None:
     """The event from ``done`` on at which the window is settled; None: at none of them."""
     window = run.window
-    painted = np.zeros(past, np.int64)
+    painted = np.zeros(past - done, np.int64)
     for kind, some in whole.items():
         if kind in _PAINTED or kind is ev.Scope:
             these = some.between(done, past)
-            painted[these.at[_is_painted(run, kind, these)]] = 1
+            painted[these.at[_is_painted(run, kind, these)] - done] = 1
     held = len(window.host) + np.cumsum(painted)  # after each event
     moments = []
     steps, runs = (whole[kind].between(done, past) for kind in (ev.Step, ev.Execute))
-    full = held[steps.at] + len(window.open_steps) + np.arange(1, len(steps) + 1) >= window.settle_when
+    full = held[steps.at - done] + len(window.open_steps) + np.arange(1, len(steps) + 1) >= window.settle_when
     moments += steps.at[full][:1].tolist()
     require_known(window.devices, runs, "device")
     digests = whole[ev.StepDigest].between(done, past).at
@@ -115,7 +117,7 @@ def _until_settled(run: Totals, whole: Kinds, done: int, past: int) -> int | Non
         at = runs.at[runs["device"] == device]
         if device == 0 and len(digests):
             at = np.sort(np.concatenate((at, digests)))
-        full = held[at] + len(timeline.pending) + np.arange(1, len(at) + 1) >= window.settle_when
+        full = held[at - done] + len(timeline.pending) + np.arange(1, len(at) + 1) >= window.settle_when
         moments += at[full][:1].tolist()
     return min(moments, default=None)
 
@@ -164,20 +166,20 @@ def _add(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> Fresh:
     """Count a checked part; returns the intervals for the window to settle."""
     for kind in ANYTIME:
         if handle := run.handlers.get(kind):
-            for event in part[kind].events:
+            for event in part[kind].events():
                 handle(event)
     steps, barriers, sent = part[ev.Step], part[ev.Barrier], part[ev.TransferToDevice]
-    cuts = barriers.at[~barriers.for_reads]
+    cuts = barriers.at[~barriers.flags("for_read")]
     numbers = np.empty(len(ends), np.int64)
     for name, those in grouped(ends["name"]):
         numbers[those] = run.steps[name].count + np.arange(1, len(those) + 1)
     numbers = numbers[np.searchsorted(ends.at, steps.at)]
-    for live, turn in zip(part[ev.Live].events, np.searchsorted(ends.at, part[ev.Live].at).tolist(), strict=True):
+    for live, turn in zip(part[ev.Live].events(), np.searchsorted(ends.at, part[ev.Live].at).tolist(), strict=True):
         run.alive.add(live, run.steps_ended + turn)
     waits = part[ev.DeviceWait].where(part[ev.DeviceWait]["tid"] == run.main_thread)
-    for wait, turn in zip(waits.events, np.searchsorted(ends.at, waits.at).tolist(), strict=True):
+    for wait, turn in zip(waits.events(), np.searchsorted(ends.at, waits.at).tolist(), strict=True):
         run.jit.on_wait(wait, run.steps_ended + turn)
-    run.recent_uploads.extend(sent.events)
+    run.recent_uploads.extend(map(sent.event, range(max(0, len(sent) - AT_HAND), len(sent))))
     run.uploads.add(len(sent), int(sent["dur"].sum()))
     add_uploads(run, sent, ends)
     if run.now[0] != "running" and len(steps) + len(part[ev.Execute]):
@@ -192,7 +194,7 @@ def _add(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> Fresh:
     digests = add_digests(run, sums, ends)
     runs = add_runs(run, part)
     recorded, traced = _add_barriers(run, part, cuts)
-    unread = part[ev.Execute].at[~part[ev.Execute].for_reads]
+    unread = part[ev.Execute].at[~part[ev.Execute].flags("for_read")]
     closed = _add_steps(run, part, ends, np.sort(np.concatenate((cuts, unread))))
     return Fresh(painted, runs, holes, waited, recorded, traced, closed, digests)
 
@@ -234,16 +236,14 @@ def _add_scopes(run: Totals, scopes: Kind) -> None:
     own = np.empty(len(scopes), np.int64)
     for tid, those in grouped(scopes["tid"]):
         own[those] = _own(run.child_ns[tid], scopes["depth"][those], scopes["dur"][those])
-    known = any(map(attrgetter("stack"), scopes.events))
+    known = bool(scopes["stack"].any())
     for name, those in grouped(scopes["name"]):
         tally = run.scopes[name]
         tally.total.append_words(scopes["dur"][those].tobytes())
         tally.own += int(np.maximum(own[those], 0).sum())
         if known and not tally.stack:
-            tally.stack = next(filter(None, (scopes.events[n].stack for n in those.tolist())), 0)
-    if any(map(attrgetter("error"), scopes.events)):
-        for scope in scopes.events:
-            run.scopes[scope.name].errors += bool(scope.error)
+            tally.stack = next(filter(None, scopes["stack"][those].tolist()), 0)
+        tally.errors += int(scopes["failed"][those].sum())
     run.last = max(run.last, int(scopes.end.max(initial=0)))
 
 
@@ -293,14 +293,14 @@ def _add_barriers(run: Totals, part: Kinds, cuts: Column) -> tuple[Column, Colum
     claimed = ran & (start >= np.append(steps["t"], FAR)[in_step])
     for stack, those in grouped(barriers["stack"]):
         site = run.sites[stack]
-        site.trigger = barriers.events[those[-1]].trigger
+        site.trigger = barriers.event(those[-1]).trigger
         site.visits += len(those)
         site.in_steps += int(claimed[those].sum())
         those = those[ran[those]]
         site.dispatch.append_words(barriers["dur"][those].tobytes())
         site.ran(ops[those].tolist())
     for n in np.flatnonzero(ran & (in_step == len(steps))).tolist():
-        run.barriers_since_step.append((run.sites[barriers.events[n].stack], int(start[n])))
+        run.barriers_since_step.append((run.sites[int(barriers["stack"][n])], int(start[n])))
     if len(cuts):
         run.last_barrier = int(end[np.searchsorted(barriers.at, cuts[-1])])
     run.cover(int(start.min()), int(end.max()))

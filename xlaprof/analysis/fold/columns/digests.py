@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
-from operator import attrgetter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +12,7 @@ from xlaprof.analysis.fold.totals import Totals
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.columns.intervals import MOST, Column, grouped, require
 from xlaprof.analysis.timeline.window import CAUSES
-
-from .batch import Kind
+from xlaprof.columns.kinds import Alike, Kind
 
 
 class Sums(NamedTuple):
@@ -44,42 +41,23 @@ class DigestSums(NamedTuple):
 
 def digest_sums(digests: Kind) -> DigestSums:
     """The sums of digests. Raises :class:`NotVectorizable` where histograms are not as a recorder writes them."""
-    require(not any(map(attrgetter("fallbacks"), digests.events)))  # their reads are counted there too
-    scopes = _sums([event.scopes for event in digests.events])
-    reads = _sums([event.reads for event in digests.events])
+    require(not digests.flags("with_fallbacks").any())  # their reads are counted there too
+    scopes, reads = (_sums(digests.tables.get(field, ())) for field in ("scopes", "reads"))
     named = {pair(key)[0]: sums for key, sums in scopes.items()}
     placed = {pair(key): sums for key, sums in reads.items()}
     require(len(named) == len(scopes) and len(placed) == len(reads))
     return DigestSums(digests, named, placed)
 
 
-def _sums(histograms: Sequence[dict[str, list[int]]]) -> dict[str, Sums]:
+def _sums(tables: Sequence[Alike]) -> dict[str, Sums]:
     """Sums by key, in the order in which the keys come first."""
     found: dict[str, list[Column]] = {}
-    for keys, those in _alike(histograms):
-        some = histograms if len(those) == len(histograms) else [histograms[n] for n in those.tolist()]
-        triples = chain.from_iterable(map(dict.values, some))
-        numbers = np.fromiter(chain.from_iterable(triples), np.int64, 3 * len(keys) * len(those))
-        require(bool(numbers.max() < MOST))
-        for key, rows in zip(keys, numbers.reshape(len(those), len(keys), 3).transpose(1, 2, 0), strict=True):
-            found.setdefault(key, []).append(np.stack((those, *rows)))
-    sums = {key: np.concatenate(parts, axis=1) for key, parts in found.items()}
+    for some in sorted((one for one in tables if len(one.those)), key=lambda one: int(one.those[0])):
+        require(bool(some.numbers.max() < MOST))
+        for n, key in enumerate(some.keys):
+            found.setdefault(key, []).append(np.stack((some.those, *some.numbers[:, 3 * n : 3 * n + 3].T)))
+    sums = {key: parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1) for key, parts in found.items()}
     return {key: Sums(*columns[:, np.argsort(columns[0], kind="stable")]) for key, columns in sums.items()}
-
-
-def _alike(histograms: Sequence[dict[str, list[int]]]) -> Iterator[tuple[tuple[str, ...], Column]]:
-    """The numbers of histograms with the same keys, and these. Most steps of a loop have the same."""
-    keys = list(map(tuple, histograms))
-    if keys and keys.count(keys[0]) == len(keys):
-        if keys[0]:
-            yield keys[0], np.arange(len(keys))
-        return
-    by_keys: dict[tuple[str, ...], list[int]] = {}
-    for n, some in enumerate(keys):
-        if some:
-            by_keys.setdefault(some, []).append(n)
-    for some, those in by_keys.items():
-        yield some, np.array(those)
 
 
 def check_digests(run: Totals, sums: DigestSums) -> None:

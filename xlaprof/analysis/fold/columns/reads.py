@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from operator import attrgetter
 
 import numpy as np
 
@@ -17,11 +16,13 @@ from xlaprof.analysis.timeline.columns.intervals import (
     NotVectorizable,
     grouped,
     require,
+    rows,
     up_to,
 )
+from xlaprof.columns.kinds import Kind, Kinds
 from xlaprof.events import DeviceWait, Execute, Step, TransferFromDevice
 
-from .batch import Kind, Kinds, require_known
+from .batch import require_known
 from .digests import DigestSums
 
 _OPS = 32  # bits of the id of an operation, beside that of a stack
@@ -33,7 +34,7 @@ def check_runs(run: Totals, runs: Kind) -> None:
     require_known(run.executions_at, runs, "stack")
     ran = runs["end"] - runs["start"]
     require(bool((ran < MOST).all() and (np.diff(runs["end"]) >= 0).all()))
-    for_reads = runs.for_reads
+    for_reads = runs.flags("for_read")
     require_known(run.read_runs, runs.where(for_reads), "stack")
     require_known(run.given, runs.where(~for_reads), "stack")
 
@@ -105,8 +106,8 @@ def add_reads(run: Totals, part: Kinds, cuts: Column, numbers: Column) -> Column
         if len(inside):
             first, last = ((int(steps["name"][one]), int(numbers[one])) for one in (inside[0], inside[-1]))
             tally.claim(len(inside), int(np.count_nonzero(np.diff(inside))) + (first != tally.last_step), last)
-    if any(map(attrgetter("via"), reads.events)):
-        run.vias.update({(one.stack, one.op): one.via for one in reads.events if one.via})
+    named = reads.where(reads.flags("via"))
+    run.vias.update(((stack, op), via) for stack, op, via in rows(named["stack"], named["op"], named["via"]))
     _hold(
         run,
         reads,
@@ -154,7 +155,7 @@ def _hold(run: Totals, reads: Kind, stalled: Flags, *where: tuple[deque[Read], F
     for pending, which in where:
         for n in np.flatnonzero(which).tolist():
             if n not in held:
-                event = reads.events[n]
+                event = reads.event(n)
                 held[n] = read = Read(run.reads[event.stack, event.op], event, int(reads.end[n]))
                 read.stalled = int(stalled[n])
             pending.append(held[n])
@@ -164,7 +165,7 @@ def add_runs(run: Totals, part: Kinds) -> Column:
     """Count the executions of a part; returns enqueued, start, end, device and stack of the read of each."""
     runs = part[Execute]
     moment, start, end, stack = runs["t"], runs["start"], runs["end"], runs["stack"]
-    for_reads = runs.for_reads
+    for_reads = runs.flags("for_read")
     executions = np.stack((moment, start, end, runs["device"], np.where(for_reads, stack, 0)))
     if not len(runs):
         return executions
@@ -180,7 +181,9 @@ def add_runs(run: Totals, part: Kinds) -> Column:
         run.read_runs[one] += int(ran[for_reads][those].sum())
     for one, those in grouped(stack[~for_reads]):
         run.given[one] += len(those)
-    run.cuts.add(runs.events)
+    if not run.cuts.full:
+        cutting = runs.where(~runs.flags("apart"))
+        run.cuts.extend(rows(cutting["stack"], cutting["program"]))
     run.busy_until = max(run.busy_until, int((moment + runs["enqueue"] + ran).max()))
     run.last_execution_end = max(run.last_execution_end, int(end[-1]))
     run.cover(int(moment.min()), int(end[-1]))

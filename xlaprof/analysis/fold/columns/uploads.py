@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 import numpy as np
 
 from xlaprof.analysis.fold.reads_and_fallbacks import PLACES
 from xlaprof.analysis.fold.totals import Totals
-from xlaprof.analysis.timeline.columns.intervals import Column, NotVectorizable, grouped, require
-
-from .batch import Kind
+from xlaprof.analysis.timeline.columns.intervals import Column, NotVectorizable, grouped, require, rows
+from xlaprof.columns.kinds import Kind
 
 
 def _mine(run: Totals, uploads: Kind) -> Kind:
@@ -41,5 +38,5 @@ def add_uploads(run: Totals, uploads: Kind, ends: Kind) -> None:
         tally.add(count, dur, size)
         tally.rhythm.at_all(turns[those].tolist())
         tally.rhythm.count += count - len(those)
-    if any(map(attrgetter("what"), mine.events)):
-        run.came_again.update({one.stack: one.what for one in mine.events if one.what})
+    again = mine.where(mine.flags("what"))
+    run.came_again.update(rows(again["stack"], again["what"]))

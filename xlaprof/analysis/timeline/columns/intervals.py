@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Column = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+from xlaprof.columns.numbers import Column as Column
+from xlaprof.columns.numbers import Flags as Flags
 
 _FEW = 65_535  # numbers up to this are sorted by counting
 MOST = 1 << 46  # numbers below it are summed up: many thousands of them fit a machine word
