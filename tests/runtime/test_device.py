@@ -6,12 +6,12 @@ import copy
 import io
 import re
 import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 import torch
 from torch import nn
@@ -203,9 +203,7 @@ def test_errors_are_pytorchs_and_the_runtime_goes_on() -> None:
 
 def in_a_fresh_process(program: str, *path: Path) -> subprocess.CompletedProcess[str]:
     setup = "".join(f"import sys; sys.path.insert(0, {str(p)!r})\n" for p in path)
-    return subprocess.run(
-        [sys.executable, "-c", setup + textwrap.dedent(program)], capture_output=True, text=True, timeout=300
-    )
+    return processes.run("-c", setup + textwrap.dedent(program))
 
 
 def test_beside_a_torch_xla_that_came_first_it_refuses(tmp_path: Path) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 
+import processes
 import pytest
 import torch
 from torch import nn
@@ -81,7 +80,7 @@ def test_lazy_modules_take_their_shapes_and_the_cpus_first_weights(direct: bool)
 
 def test_whether_torch_xla_is_installed_may_be_asked() -> None:
     program = "import importlib.util, xlaprof.runtime; print(importlib.util.find_spec('torch_xla'))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    done = processes.run("-c", program)
     assert done.stdout == "None\n", done.stderr
 
 

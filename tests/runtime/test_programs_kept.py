@@ -7,9 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 import torch
 
@@ -59,24 +61,28 @@ with xlaprof.record(sys.argv[1]), xr.eager_mode_context(True):
 """
 
 
+Start = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def anew(*args: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """A process that has nothing of another's: hashes of strings neither, by which no program may be found."""
+    return subprocess.run([sys.executable, *args], env=env, capture_output=True, text=True, timeout=300, check=False)
+
+
 class Runs:
     """Runs of programs, in processes of their own, that share the folder ``cache``."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.tmp, self.cache, self.number = tmp_path, tmp_path / "cache", 0
 
-    def __call__(self, program: str, *arguments: str, **environment: str) -> tuple[list[events.Compile], str, str]:
+    def __call__(
+        self, program: str, *arguments: str, start: Start = processes.run, **environment: str
+    ) -> tuple[list[events.Compile], str, str]:
         """What was compiled, and what the program and xlaprof said."""
         self.number += 1
         recorded = self.tmp / f"{self.number}.log"
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(recorded), *arguments],
-            env={**os.environ, "XLAPROF_CACHE_DIR": str(self.cache), **environment},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        named = {**os.environ, "XLAPROF_CACHE_DIR": str(self.cache), **environment}
+        done = start("-c", program, str(recorded), *arguments, env=named)
         assert done.returncode == 0, done.stderr
         compiles = [event for event in log.read(recorded) if isinstance(event, events.Compile)]
         assert compiles
@@ -90,7 +96,7 @@ class Runs:
 def before(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[events.Compile], str]:
     """The folder after a first run of the training, what that compiled, and what it printed."""
     runs = Runs(tmp_path_factory.mktemp("first"))
-    compiles, printed, said = runs(TRAINING)
+    compiles, printed, said = runs(TRAINING, start=anew)
     assert not said
     return runs.cache, compiles, printed
 
@@ -110,7 +116,7 @@ def test_the_second_start_compiles_nothing_and_computes_the_same(
     after_a_run: Runs, before: tuple[Path, list[events.Compile], str]
 ) -> None:
     _, first, printed = before
-    second, printed_again, said = after_a_run(TRAINING)
+    second, printed_again, said = after_a_run(TRAINING, start=anew)
     assert printed == printed_again
     assert not said
     assert not any(one.cached for one in first)
@@ -147,7 +153,7 @@ def test_what_a_program_needs_is_told_of_the_compiled_and_of_the_loaded_one(runs
 
 def test_operations_of_eager_mode_are_kept_too(runs: Runs) -> None:
     runs(EAGER)
-    second, printed, _ = runs(EAGER)
+    second, printed, _ = runs(EAGER, start=anew)
     assert printed == "[2.5, 2.5, 2.5]\n"
     assert {one.trigger for one in second} >= {"eager"}
     assert all(one.cached for one in second)
@@ -170,19 +176,16 @@ def test_many_processes_at_once_one_of_which_is_killed_while_it_keeps_a_program(
     dies = "import os, signal; os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
     environment = {**os.environ, "XLAPROF_CACHE_DIR": str(runs.cache)}
     many = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(runs.tmp / f"many{i}.log")],
-            env=environment, stdout=subprocess.PIPE, text=True,
-        )
+        processes.Forked("-c", program, str(runs.tmp / f"many{i}.log"), env=environment)
         for i, program in enumerate([TRAINING, dies + TRAINING, TRAINING])
-    ]  # fmt: skip
-    one, none, other = (process.communicate(timeout=300)[0] for process in many)
-    assert one == other
-    assert not none
-    assert [process.returncode for process in many] == [0, -signal.SIGKILL, 0]
+    ]
+    one, none, other = (process.wait() for process in many)
+    assert one.stdout == other.stdout
+    assert not none.stdout
+    assert [done.returncode for done in (one, none, other)] == [0, -signal.SIGKILL, 0]
     assert [file.suffix for file in runs.files() if file.suffix != ".program"] == [".new"]
-    after, printed, said = runs(TRAINING)
-    assert printed == one
+    after, printed, said = runs(TRAINING, start=anew)
+    assert printed == one.stdout
     assert all(one.cached for one in after)
     assert not said
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 
+import processes
 import pytest
 import torch
 from torch import nn
@@ -146,8 +145,8 @@ def test_a_compiled_function_hears_of_the_accelerator_whatever_was_imported_firs
 
         print(more(torch.ones(2, device="xla")).tolist())
     """
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout == "[4.0, 4.0]\n"
+    done = processes.run("-c", textwrap.dedent(program))
+    assert (done.returncode, done.stdout) == (0, "[4.0, 4.0]\n"), done.stderr
 
 
 def test_tensors_are_made_of_tensors() -> None:

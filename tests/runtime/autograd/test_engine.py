@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import textwrap
 import threading
 from pathlib import Path
 
+import processes
 import pytest
 import torch
 
@@ -20,9 +20,7 @@ from ..counting import counted  # noqa: TID252
 
 
 def in_a_fresh_process(program: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300, check=False
-    )
+    return processes.run("-c", textwrap.dedent(program))
 
 
 @pytest.mark.slow
