@@ -49,7 +49,9 @@ def test_a_batch_of_other_sizes_is_named_as_the_program_writes_it(tell: Tell) ->
     assert finding.count == 2
     assert finding.place.code == "state = train_step(state, batch)  # here"
     assert "The shape of batch['x'] (and of batch['y']) changed from f32[16,8] to f32[19,8]" in finding.cause
-    assert "pad dimension 0 of batch['x'] (and of batch['y'])" in finding.advice
+    assert (
+        "pad dimension 0 of batch['x'] (and of batch['y']) to one size (22 was the largest so far)," in finding.advice
+    )
     assert finding.also  # the definition
 
 
@@ -96,6 +98,15 @@ def test_buckets_and_an_evaluation_of_another_size_are_no_findings(tell: Tell) -
     assert len(run.of("predict")) == 5
     assert run.report.findings == ()
     assert any(charge.what == "necessary" for charge in run.report.jax.charges)
+
+
+def test_buckets_are_advised_where_sizes_lie_far_apart(tell: Tell) -> None:
+    @jax.jit
+    def predict(tokens: Any) -> Any:
+        return tokens * 2
+
+    finding = tell(lambda: [predict(np.ones((2, length), np.float32)) for length in (13, 70, 29, 100, 57)]).finding
+    assert "to one size (100 was the largest so far), or to a few (buckets: 32, 64, 128)" in finding.advice
 
 
 def test_a_number_as_static_argument_has_a_program_for_each_value(tell: Tell) -> None:

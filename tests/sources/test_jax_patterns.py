@@ -129,7 +129,7 @@ def test_the_finding_stands_at_the_loop_that_calls_what_could_be_one_program(tmp
     assert finding.place.code == "noisy = blur(x)  # here"
     assert "blur, called in a loop at " in finding.cause
     assert {place.code for place in finding.also} >= {"x = shift(x) + jnp.tanh(x)", "return jnp.roll(x, 1) * 0.5"}
-    assert "computes, or the body of its loop, into one function under jax.jit" in finding.advice
+    assert "blur's loop (or all of it, where the turns are few" in finding.advice
 
 
 def test_a_few_of_them_are_no_finding(tmp_path: Path) -> None:

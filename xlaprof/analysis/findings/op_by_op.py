@@ -45,7 +45,9 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         counts[line] += counted[stack].count
     loops = "the body of the loop"
     if body.call.line:
-        loops = f"what {body.func} computes{', or the body of its loop,' * any(one.loop for one in within)}"
+        loops = f"what {body.func} computes"
+        if any(one.loop for one in within):  # as one program all turns would stand one after the other in it
+            loops = f"the body of {body.func}'s loop (or all of it, where the turns are few: they are unrolled)"
     read = {facts.place(stack).at for stack, _ in facts.run.reads}
     elements = sum(times for line, times in counts.items() if line.at in read and takes_outside(facts, line))
     taken = elements >= NEARLY_ALL * count  # to be read, which one change ends

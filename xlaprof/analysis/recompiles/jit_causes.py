@@ -61,9 +61,22 @@ def _advise_shape(group: list[JitRecord]) -> str:
             "pass how much of it counts as an array, and mask the rest."
         )
     return (
-        "JAX makes a program for every shape: pad dimension {dim} of {name}{others} to one size, or to a few (buckets: "
-        "64, 128, 256), before the call, and mask what was added."
+        f"JAX makes a program for every shape: pad dimension {{dim}} of {{name}}{{others}} to {_one_or_few(changes)}, "
+        "before the call, and mask what was added."
     )
+
+
+def _one_or_few(changes: list[ArgumentChange]) -> str:
+    """The largest size that came; or each twice the one before, where sizes lie further apart."""
+    seen = [size for change in changes for size in sizes_of(change)]
+    if not seen:
+        return "one size, or to a few"
+    one = f"one size ({max(seen)} was the largest so far)"
+    if max(seen) <= 2 * min(seen):
+        return one
+    least, most = (size.bit_length() if size & (size - 1) else size.bit_length() - 1 for size in (min(seen), max(seen)))
+    few = [1 << at for at in range(max(least, most - NAMED + 1), most + 1)]
+    return f"{one}, or to a few (buckets: {', '.join(map(str, few))})"
 
 
 def _advise_dtype(group: list[JitRecord]) -> str:
@@ -90,7 +103,9 @@ def _advise_static(group: list[JitRecord]) -> str:
             "Each value of a static argument has a program of its own. A number of turns need not be one: "
             "jax.lax.fori_loop(0, {name}, ...) takes an array, and one jax.lax.scan gives the result of every turn; "
             "within a gradient only scan works, over the most turns, those beyond masked; "
-            "take {name} out of static_argnums or static_argnames then. Where it decides a shape, use few values."
+            "take {name} out of static_argnums or static_argnames then. A position may be an array, too, where what it "
+            "is looked up in is one of JAX's, and jnp.where decides in place of an if. Where it decides a shape, use "
+            "few values."
         )
     if all(NUMBER.fullmatch(change.new) for change in changes):
         return (
