@@ -323,7 +323,8 @@ class LogReader:
     def batches(self) -> Iterator[Sequence[AnyEvent]]:
         """The events, many at once; of a long log they are decoded only when they are asked for."""
         self._lines.columns = os.path.getsize(self.path) > LONG
-        return self._batches(gathered(self._pieces(), _CHUNK_OF_COLUMNS) if self._lines.columns else self._pieces())
+        pieces = gathered(self._pieces(), _CHUNK_OF_COLUMNS) if self._lines.columns else self._pieces()
+        yield from self._batches(pieces)
 
     def _pieces(self) -> Iterator[bytes]:
         while chunk := self._read():

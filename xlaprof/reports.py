@@ -13,7 +13,7 @@ from xlaprof.analysis.run import Run
 from xlaprof.collection import no_collection
 from xlaprof.columns import LONG
 from xlaprof.events import AnyEvent
-from xlaprof.log import LogError, Reader, Recording
+from xlaprof.log import LogError, Recording
 from xlaprof.sources import files
 from xlaprof.text.output import progress
 from xlaprof.text.quantities import duration, plural
@@ -91,7 +91,7 @@ def fold(path: str, since_step: int | None = None) -> tuple[Run, tuple[str, ...]
     reader = files.read(path)
     run = Run(since_step=since_step, long=os.path.getsize(path) > LONG)
     with no_collection():
-        for batch in batches_with_progress(reader, path):
+        for batch in Shown(reader, path).batches():
             run.feed_batch(batch)
     if since_step is not None and run.waiting:
         raise LogError(
@@ -102,22 +102,35 @@ def fold(path: str, since_step: int | None = None) -> tuple[Run, tuple[str, ...]
     return run, reader.notes
 
 
-def with_progress(events: Reader, path: str | os.PathLike[str], what: str = "") -> Iterator[AnyEvent]:
-    """``events`` of the recording at ``path``; of a large one a person at standard error sees how many were read.
+class Shown:
+    """A recording; of a large one a person at standard error sees how many events were read.
 
     ``what``: what they are read for, where they are read more than once.
     """
-    if not takes_long(path):
-        return iter(events)
-    return _counted(events, lambda _: 1, f"{what}: " if what else "")
+
+    def __init__(self, recording: Recording, path: str | os.PathLike[str], what: str = "") -> None:
+        self._recording = recording
+        self._path, self._what = path, f"{what}: " if what else ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self._recording.notes
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        events = iter(self._recording)
+        return _counted(events, lambda _: 1, self._what) if takes_long(self._path) else events
+
+    def batches(self) -> Iterator[Sequence[AnyEvent]]:
+        batches = self._recording.batches()
+        return _counted(batches, len, self._what) if takes_long(self._path) else batches
+
+    def close(self) -> None:
+        self._recording.close()
 
 
-def batches_with_progress(
-    recording: Recording, path: str | os.PathLike[str], what: str = ""
-) -> Iterator[Sequence[AnyEvent]]:
-    """Like :func:`with_progress`, many events at once."""
-    batches = recording.batches()
-    return _counted(batches, len, f"{what}: " if what else "") if takes_long(path) else batches
+def with_progress(recording: Recording, path: str | os.PathLike[str], what: str = "") -> Iterator[AnyEvent]:
+    """The events of a recording that is :class:`Shown`."""
+    return iter(Shown(recording, path, what))
 
 
 def takes_long(path: str | os.PathLike[str]) -> bool:
@@ -125,12 +138,12 @@ def takes_long(path: str | os.PathLike[str]) -> bool:
     return sys.stderr.isatty() and os.path.getsize(path) > _LARGE
 
 
-def reading(path: str) -> Callable[[str], tuple[Reader, Iterator[AnyEvent]]]:
-    """Opens the recording at ``path`` for each reading, which is shown as :func:`with_progress` does."""
+def reading(path: str) -> Callable[[str], tuple[Recording, Recording]]:
+    """Opens the recording at ``path`` for each reading, which is :class:`Shown`."""
 
-    def read(what: str) -> tuple[Reader, Iterator[AnyEvent]]:
+    def read(what: str) -> tuple[Recording, Recording]:
         reader = files.read(path)
-        return reader, with_progress(reader, path, what)
+        return reader, Shown(reader, path, what)
 
     return read
 

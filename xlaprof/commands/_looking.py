@@ -6,21 +6,20 @@ import os
 import sys
 from contextlib import closing
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlaprof.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
 
     from rich.console import RenderableType
 
     from xlaprof.analysis.model import Finding, Place, Report
     from xlaprof.analysis.run import Run
     from xlaprof.events import AnyEvent, Header
-    from xlaprof.log import Follower, Reader
+    from xlaprof.log import Follower, Recording
     from xlaprof.tui.desk import Code, Desk
     from xlaprof.tui.feed import Feed
     from xlaprof.tui.fleet import FleetFeed
@@ -29,14 +28,13 @@ if TYPE_CHECKING:
 
 _MARKED = 30_000_000  # bytes: steps of longer recordings are not marked
 _MARKS = 12  # findings
-_BYTES = 150  # of an event, about
 
 
 class Whole:
     """A complete recording of any kind, in the manner of one that grows."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader, self._events = reader, iter(reader)
+    def __init__(self, reader: Recording) -> None:
+        self._reader, self._batches = reader, reader.batches()
         self.header: Header | None = None
         self.ended = False
 
@@ -44,11 +42,11 @@ class Whole:
     def notes(self) -> tuple[str, ...]:
         return self._reader.notes
 
-    def poll(self, limit: int = 8 << 20) -> list[AnyEvent]:
-        """The next events, about as many as there are in so many bytes."""
+    def poll(self, limit: int = 8 << 20) -> Sequence[AnyEvent]:
+        """The next events: as many as the reader has at once, whatever ``limit`` is."""
         from xlaprof.events import Header
 
-        events = list(islice(self._events, max(1, limit // _BYTES)))
+        events = next(filter(None, self._batches), ())
         self.ended = not events
         if self.header is None and events and isinstance(events[0], Header):
             self.header = events[0]
@@ -195,9 +193,9 @@ def _write_html(report: Report) -> str:
     from xlaprof.sources import files
     from xlaprof.tui.app import unused
 
-    def read(what: str) -> tuple[Reader, Iterator[AnyEvent]]:
+    def read(what: str) -> tuple[Recording, Recording]:
         reader = files.read(report.run.path)
-        return reader, iter(reader)  # without a line of progress, which would be drawn over the screen
+        return reader, reader  # without a line of progress, which would be drawn over the screen
 
     path = str(unused(Path(report.run.path).with_suffix(".html")))
     write(report.run.path, path, read)

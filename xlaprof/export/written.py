@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from xlaprof.events import Event
-from xlaprof.log import Reader
+from xlaprof.log import Recording
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -19,7 +19,7 @@ class Job(msgspec.Struct, frozen=True):
     out: Path
     force: bool = False
     #: opens the recording for another reading; the argument says what for
-    read: Callable[[str], tuple[Reader, Iterable[Event]]] | None = None
+    read: Callable[[str], tuple[Recording, Recording]] | None = None
     #: shows what is being done, if that takes long; "" for nothing any more
     tell: Callable[[str], None] = lambda message: None
 

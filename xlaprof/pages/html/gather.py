@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
-from itertools import islice
 from typing import NamedTuple
 
 from xlaprof.analysis.model import Report
@@ -15,16 +14,15 @@ from xlaprof.analysis.timeline.kept import KeptWindow
 from xlaprof.analysis.views.lanes import Lanes, feed_both
 from xlaprof.collection import no_collection
 from xlaprof.events import AnyEvent
-from xlaprof.log import Reader
+from xlaprof.log import Recording
 
 from .close_ups import CloseUp, choose, draw
 
 _SHORT = 4_000_000  # bytes of a recording whose events are kept, and not read once more for each finding
-_AT_ONCE = 65_536  # events
 _TOLD = 8  # findings of a long recording of which it is told when they happened
 
-#: opens the recording, for one reading; the second argument says what for
-Open = Callable[[str], tuple[Reader, Iterable[AnyEvent]]]
+#: opens the recording, for one reading, which may be shown; its argument says what for
+Open = Callable[[str], tuple[Recording, Recording]]
 
 
 class Gathered(NamedTuple):
@@ -47,8 +45,7 @@ def gather(path: str, read: Open, since_step: int | None = None) -> Gathered:
     run, lanes = KeptRun(since_step, long=not short), Lanes()
     held: list[AnyEvent] = []
     with closing(reader), no_collection():
-        remaining = iter(events)
-        while batch := list(islice(remaining, _AT_ONCE)):
+        for batch in events.batches():
             feed_both(run, lanes, batch)
             if short:
                 held += batch
