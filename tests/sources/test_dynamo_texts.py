@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from xlaprof.sources.dynamo import hints
 from xlaprof.sources.dynamo.breaks import Break, parse_break, user_name
 from xlaprof.sources.dynamo.guards import parse_reason
-from xlaprof.sources.dynamo.record import Broke, Compiled, Recompiles, parse
+from xlaprof.sources.dynamo.record import Broke, Compiled, Part, Recompiles, graph_hash, parse
 
 USER_STACK = """
 User stack trace:
@@ -180,6 +180,57 @@ def test_breaks_nobody_would_mend_are_by_design() -> None:
     assert not hints.by_design(asked_for), "the user's own torch._dynamo.graph_break()"
     frame = '    print("woo")\n  File "/v/site-packages/torch/optim/optimizer.py", line 79, in _use_grad\n'
     assert hints.by_design(parse_break(PRINT.replace("gb0059", "gb0025").replace('    print("woo")\n', frame)))
+
+
+TORCH = "/v/site-packages/torch"
+WRAPPED = [
+    f'  File "{TORCH}/nn/modules/module.py", line 1789, in _call_impl\n    return forward_call(*args, **kwargs)\n',
+    f'  File "{TORCH}/nn/parallel/distributed.py", line 1714, in _run_ddp_forward\n    with self._inside():\n',
+    '  File "/usr/lib/python3.11/contextlib.py", line 301, in helper\n    return _GeneratorContextManager(func)\n',
+    f'  File "{TORCH}/_dynamo/polyfills/__init__.py", line 513, in instantiate\n    obj.__init__(*args)\n',
+    '  File "/usr/lib/python3.11/contextlib.py", line 105, in __init__\n    self.gen = func(*args)\n',
+]
+
+
+def test_what_pytorch_wraps_around_a_model_of_several_ranks_breaks_graphs_by_design() -> None:
+    own = '    print("woo")\n'
+    ddp = parse_break(PRINT.replace(own, own + "".join(WRAPPED)))
+    assert hints.by_design(ddp), "nobody can mend DistributedDataParallel in a program"
+    assert hints.explain(ddp) == (
+        "DistributedDataParallel runs what it has to do around the model (its buckets of gradients) outside of graphs",
+        "",
+    )
+    hook = f'  File "{TORCH}/distributed/fsdp/_fully_shard/_fsdp_common.py", line 30, in wrapper\n    return disable(\n'
+    fsdp = parse_break(PRINT.replace(own, own + hook))
+    assert hints.by_design(fsdp)
+    assert hints.explain(fsdp)[0].startswith("FSDP runs its hooks")
+    for inner in (f"{TORCH}/nn/functional.py", "/v/site-packages/transformers/cache.py", "/home/me/model.py"):
+        called = f'  File "{inner}", line 7, in update\n    x.item()\n'
+        inside = parse_break(PRINT.replace(own, own + "".join(WRAPPED[:2]) + WRAPPED[0] + called))
+        assert not hints.by_design(inside), "it lies in the model, whatever that is wrapped in"
+
+
+def test_a_graphs_hash_is_the_same_on_all_ranks_that_compile_the_same() -> None:
+    graph = """class GraphModule(torch.nn.Module):
+    def forward(self, L_x_: "f32[8, 4][4, 1]cuda:0"):
+        l_x_ = L_x_
+
+        # File: /home/ada/train.py:12 in forward, code: return x * 2 + torch.ones(3, device=x.device)
+        mul: "f32[8, 4][4, 1]cuda:0" = l_x_ * 2;  l_x_ = None
+        ones: "f32[3][1]cuda:0" = torch.ones(3, device = device(type='cuda', index=0))
+"""
+    there = graph.replace("cuda:0", "cuda:13").replace("index=0", "index=13").replace("/home/ada", "/mnt/node7")
+    assert graph_hash(there) == graph_hash(graph)
+    for old, new in (("* 2;", "* 3;"), ("[8, 4]", "[5, 4]"), ("cuda:0", "cpu"), ("ones(", "zeros(")):
+        assert graph_hash(graph.replace(old, new)) != graph_hash(graph)
+
+
+def test_the_parts_that_a_graph_is_split_into_for_the_buckets_of_gradients_are_counted() -> None:
+    ids = {"frame_id": 4, "frame_compile_id": 0}
+    assert parse({"optimize_ddp_split_graph": {}, **ids}, "class GraphModule") == Part("4/0", whole=True)
+    assert parse({"optimize_ddp_split_child": {"name": "submod_2"}, **ids}, "") == Part("4/0", whole=False)
+    assert parse({"optimize_ddp_split_child": {"name": "inner"}, **ids}, "") is None
+    assert parse({"optimize_ddp_split_child": 7, **ids}, "") is None
 
 
 def test_a_disabled_function_is_by_design_where_nothing_is_computed_with_it(tmp_path: Path) -> None:

@@ -282,6 +282,8 @@ class FunctionStat(msgspec.Struct, frozen=True):
     needs: tuple[str, ...] = ()  # what the largest of them needs, in words
     tuned: tuple[tuple[str, float], ...] = ()  # seconds of autotuning by kernel or operation, the longest first
     cuda_graphs: tuple[str, ...] = ()  # which of it runs by CUDA graphs, and what without and why, in words
+    parts: int = 0  # into which a graph of it is split for DistributedDataParallel, one for each bucket; 0: it is whole
+    by_design: tuple[str, ...] = ()  # where its graphs end as they are meant to, in words
 
 
 class MemoryReading(msgspec.Struct, frozen=True):

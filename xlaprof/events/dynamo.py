@@ -67,6 +67,11 @@ class DynamoCompile(Event, frozen=True, tag="dynamo"):
     turns: Count = 0  # times that one line of the program made the same operation of the graph
     loop: Id = 0  # Stack id of that line
     loop_ops: Count = 0  # operations of lines that made some about as often
+    graph: String = ""  # a hash of the captured graph, without its devices' numbers: ranks of one program have the same
+    parts: Count = (
+        0  # into which DistributedDataParallel had the graph split, one for each bucket of gradients; 0: whole
+    )
+    bucket: Count = 0  # bytes of such a bucket
 
 
 class Guard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

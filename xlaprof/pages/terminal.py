@@ -181,6 +181,8 @@ def _functions(report: Report, name: str, noun: str, done: CompiledFunctions, wi
         if function.phases:
             spent = (f"{printable(phase)} {duration(seconds)}" for phase, seconds in function.phases)
             yield paragraph("", f"of it {', '.join(spent)}", width)
+        for one in function.by_design:
+            yield paragraph("by design: ", printable(one), width, "")
         for need in (*function.needs, *autotuned(function), *function.cuda_graphs):
             yield paragraph("", printable(need), width)
     if done.count > _FUNCTIONS:

@@ -12,6 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from heapq import nlargest
+from itertools import islice
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -21,13 +22,13 @@ from xlaprof.analysis.evidence.breaks import broken, function_name
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures import sort_out
-from xlaprof.analysis.fold.torch_compile import FunctionTally
+from xlaprof.analysis.fold.torch_compile import RAISED, FunctionTally
 from xlaprof.analysis.model import Charge, CompiledFunctions, CudaGraphStat, Finding, FunctionStat, Place
 from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import DEAR, HABIT, LARGE, LISTED, LOOKED_NS, MOST, NAMED, SHOWN, WORTH_SAYING
 from xlaprof.analysis.statements import nodes
 from xlaprof.events import Look
-from xlaprof.text.quantities import duration, percent, plural
+from xlaprof.text.quantities import duration, percent, plural, size_text
 
 UNACCOUNTED = "unaccounted"
 _SAVES = "checkpoint"
@@ -77,7 +78,23 @@ def _stat(facts: Facts, key: _Key, tally: FunctionTally, breaks: int, graphs: tu
         phases=tuple((name, ns / 1e9) for name, ns in phases.most_common() if ns),
         tuned=tuple((name, ns / 1e9) for name, ns in nlargest(SHOWN, tally.tuned.items(), key=lambda item: item[1])),
         cuda_graphs=graphs,
+        parts=tally.parts_most,
+        by_design=tuple(_by_design(facts, key, tally)),
     )
+
+
+def _by_design(facts: Facts, key: _Key, tally: FunctionTally) -> Iterator[str]:
+    """Where the graphs of a function end as they are meant to."""
+    if tally.parts_most:
+        size = f" of {size_text(tally.bucket_most)}" if tally.bucket_most else ""
+        yield (
+            f"its graph runs as {tally.parts_most:,} parts, one for each bucket{size} of DistributedDataParallel: the "
+            "gradients of one are sent while those of the next are computed"
+        )
+    breaks = facts.run.torch_compile.breaks.values()
+    meant = (one for one in breaks if one.event.by_design and one.event.gb != RAISED)
+    here = (one.event.reason for one in meant if any(part[:2] == key for part in one.cut | one.plain))
+    yield from islice(dict.fromkeys(here), SHOWN)
 
 
 def _plain(facts: Facts, tally: FunctionTally) -> Iterator[str]:

@@ -17,7 +17,7 @@ from xlaprof.events import Autotune, Compile, CompileAsked, DynamoCompile, Dynam
 
 _RECORDS = 10_000
 _FRAMES = 1_000  # numbers of frames kept apart per function
-_RAISED = "GB0088"  # the program's own exception leaves the function: this break loses nothing
+RAISED = "GB0088"  # the program's own exception leaves the function: this break loses nothing
 _UNSUPPORTED = "Unsupported"  # Dynamo gives the function up, and the program goes on
 _PHASES = 32  # kept apart
 _KERNELS = 512  # kept apart per function
@@ -61,6 +61,9 @@ class FunctionTally(Tally):
     callers: set[int] = msgspec.field(default_factory=set)
     phases: dict[str, int] = msgspec.field(default_factory=dict)  # ns of ``dur``, as far as they are known
     tuned: dict[str, int] = msgspec.field(default_factory=dict)  # ns of autotuning, by kernel or operation
+    parts_most: int = 0  # into which DistributedDataParallel had one of them split, by its buckets
+    bucket_most: int = 0  # bytes of a bucket
+    texts: set[tuple[str, int]] = msgspec.field(default_factory=set)  # hash of a captured graph, its operations
 
 
 class CallTally(Tally):
@@ -224,11 +227,15 @@ class TorchCompile:
         call = kept(self.calls, event.stack, _RECORDS, lambda: CallTally(event))
         call.compiles += 1
         call.dur += event.dur
-        call.broken = call.broken or any(tally.event.gb != _RAISED for tally in breaks)
+        call.broken = call.broken or any(tally.event.gb != RAISED for tally in breaks)
         if event.compiled and not event.backward:
             function.ops += event.ops
             function.versions += event.ops > 0
             function.again += event.ops > 0 and record is not None
+            function.parts_most = max(function.parts_most, event.parts)
+            function.bucket_most = max(function.bucket_most, event.bucket)
+            if event.graph and len(function.texts) < _FRAMES:
+                function.texts.add((event.graph, event.ops))
             call.ops += event.ops
             if event.ops and len(function.graphs) < _FRAMES:
                 function.graphs.add(event.compile.rpartition("/")[0])

@@ -23,7 +23,7 @@ from .code import form_of
 from .guards import Guard, subject
 from .handed_over import in_the_functions_terms
 from .phases import Phases, Tuned
-from .record import Broke, Captured, Compiled, Recompiles, compile_id, parse
+from .record import Broke, Captured, Compiled, Part, Recompiles, compile_id, parse
 from .unrolled import captured
 
 #: functions remembered, by their number; and versions whose objects are
@@ -55,6 +55,7 @@ class Emitter:
         self._shapes: dict[tuple[str, str], str] = {}  # (frame, tensor) -> the shape that came last
         self._last: dict[str, events.Guard] = {}  # compile id -> the guard to blame
         self._captured: dict[str, str] = {}  # compile id -> a hash of the graph that it captured
+        self._parts: dict[str, tuple[int, int]] = {}  # compile id -> its parts, and bytes of a bucket of DDP
         self._unrolled: dict[str, Unrolled] = {}  # compile id -> what a loop made of that graph
         self._resets = self._reset_at = 0  # how often Dynamo forgot all that it had compiled; Stack id of the last line
         self._graphs: dict[tuple[_Function, str], int] = {}  # function and graph -> resets before it was first compiled
@@ -73,6 +74,9 @@ class Emitter:
         elif isinstance(found, Captured):
             _bound(self._captured)[found.compile] = found.text
             _bound(self._unrolled)[found.compile] = captured()
+        elif isinstance(found, Part):
+            parts, bucket = (0, process.bucket()) if found.whole else self._parts.get(found.compile, (0, 0))
+            _bound(self._parts)[found.compile] = parts + (not found.whole), bucket
         elif isinstance(found, Compiled):
             self._compiled(found)
 
@@ -96,7 +100,8 @@ class Emitter:
         """Dynamo is about to forget all that it has compiled. Its numbers of frames begin again."""
         self._resets += 1
         self._reset_at = self._rec.stack(stacks.user_frames())
-        for table in (self._functions, self._objects, self._shapes, self._last, self._captured, self._unrolled):
+        tables = self._functions, self._objects, self._shapes, self._last, self._captured, self._parts, self._unrolled
+        for table in tables:
             table.clear()
 
     # -- a compilation begins
@@ -279,12 +284,15 @@ class Emitter:
         self.compiles += 1
         self.seconds += event.dur / 1e9
         t = min(max(start, now - 10 * event.dur - 1_000_000_000), now)
-        if again := self._again(replace(event, t=t), function, where):
+        text = "" if event.backward else self._captured.pop(event.compile, "")
+        if again := self._again(replace(event, t=t), text, function, where):
             rec.emit(again)
         phases = self.phases.of(event.compile, event.backward)
         made = Unrolled(0) if event.backward else self._unrolled.pop(event.compile, Unrolled(0))
         loop = rec.stack(tuple(map(_absolute, made.frames)))
+        parts, bucket = (0, 0) if event.backward else self._parts.pop(event.compile, (0, 0))
         event = replace(event, t=t, phases=phases, turns=made.turns, loop=loop, loop_ops=made.within)
+        event = replace(event, graph=text, parts=parts, bucket=bucket)
         rec.emit(replace(event, backend=rec.text(backend), **where))
         if done.limit:
             guard = self._last.get(event.compile)
@@ -293,7 +301,7 @@ class Emitter:
             )
 
     def _again(
-        self, event: events.DynamoCompile, function: _Function, where: dict[str, int]
+        self, event: events.DynamoCompile, text: str, function: _Function, where: dict[str, int]
     ) -> events.Recompile | None:
         """The recompilation that this was: for a guard, or because a reset made Dynamo forget the same graph."""
         if event.backward:
@@ -302,7 +310,6 @@ class Emitter:
         if missed is not None and missed.compile != event.compile:
             self._rec.emit(missed)  # what it was compiled for failed
             missed = None
-        text = self._captured.pop(event.compile, "")
         if not text or _bound(self._graphs).setdefault((function, text), self._resets) == self._resets:
             return missed
         self.recompiles += missed is None

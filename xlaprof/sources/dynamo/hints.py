@@ -196,8 +196,34 @@ _KNOWN: dict[str, tuple[str, str] | Callable[[Break], tuple[str, str]]] = {
 _SCHEDULER = "torch/optim/lr_scheduler.py"
 
 
+#: PyTorch's files that wrap a model for several ranks, in words
+_WRAPPERS = {
+    "/torch/nn/parallel/distributed.py": (
+        "DistributedDataParallel runs what it has to do around the model (its buckets of gradients) outside of graphs"
+    ),
+    "/torch/distributed/_composable/": "replicate() runs its hooks (its buckets of gradients) outside of graphs",
+    "/torch/distributed/fsdp/": "FSDP runs its hooks, which gather parameters and free them, outside of graphs",
+}
+#: the code between a wrapper and what it calls, and by which it enters its contexts
+_PLUMBING = ("/torch/_dynamo/", "/torch/nn/modules/module.py", "/contextlib.py")
+
+
+def _wrapped(found: Break) -> str:
+    """What PyTorch's wrapper of a model does where the graph breaks, as a clause; empty where that is no wrapper's."""
+    for frame in found.frames:
+        file = frame.file.replace("\\", "/")
+        for place, what in _WRAPPERS.items():
+            if place in file:
+                return what
+        if not any(place in file for place in _PLUMBING):
+            break
+    return ""
+
+
 def explain(found: Break) -> tuple[str, str]:
     """Why the graph broke and what to change: a clause without a full stop, and a sentence (empty: none is known)."""
+    if wrapped := _wrapped(found):
+        return wrapped, ""
     if _in_logging(found):
         return _LOGGER
     known = _KNOWN.get(found.gb)
@@ -219,12 +245,13 @@ def hint(found: Break) -> str:
 def by_design(found: Break) -> bool:
     """PyTorch or a library cuts the graph there on purpose: nobody could or would mend it.
 
-    ``backward()`` in a compiled step (it gets a graph of its own), the parts that optimizers keep out of graphs, what a
+    ``backward()`` in a compiled step (it gets a graph of its own), what DistributedDataParallel and FSDP do around a
+    model, the parts that optimizers keep out of graphs, what a
     scheduler wraps around an optimizer's step (which is compiled by itself), a
     break or a ``disable`` that a library's author wrote, an exception on its way out; and a call of a disabled function
     of the program whose result is not used, logging say: that cuts no computation out of the graph.
     """
-    if found.gb in ("GB0123", "GB0088"):
+    if found.gb in ("GB0123", "GB0088") or _wrapped(found):
         return True
     if found.gb in ("GB0098", "GB0099") and _is_statement(found.user_frames(1)):
         return True

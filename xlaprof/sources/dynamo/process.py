@@ -85,6 +85,13 @@ def compiling() -> tuple[CodeType, dict[str, Any], Any] | None:
     return code, values, held.get("compiler_fn")
 
 
+def bucket() -> int:
+    """Bytes of a bucket of gradients, while a graph is split for DistributedDataParallel; 0: not known."""
+    frame = frame_of("compile_fn", "backends/distributed.py")
+    size = getattr(frame.f_locals.get("self"), "bucket_bytes_cap", 0) if frame is not None else 0
+    return size if isinstance(size, int) and size > 0 else 0
+
+
 def dynamic() -> str:
     """What ``torch.compile`` was told as ``dynamic``, while it compiles: "True", "False" or "" for nothing."""
     config: Any = sys.modules.get("torch._dynamo.config")

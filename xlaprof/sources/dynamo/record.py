@@ -5,6 +5,7 @@ The records of a running process and the lines of a TORCH_TRACE file are the sam
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from typing import Any, NamedTuple
@@ -45,12 +46,22 @@ class Captured(NamedTuple):
     """The graph that an attempt captured."""
 
     compile: str
-    text: str  # a hash of its text, which has its operations, sizes and constants
+    text: str  # a hash of its text, which has its operations, sizes and constants; "": the record has no text
 
 
-Parsed = Broke | Recompiles | Compiled | Captured
+class Part(NamedTuple):
+    """The captured graph was split for DistributedDataParallel: one of its parts, or all of them."""
+
+    compile: str
+    whole: bool
+
+
+Parsed = Broke | Recompiles | Compiled | Captured | Part
 
 _CACHE = "inductor_fx_local_cache"
+_PART = "submod_"  # how torch.fx calls the parts of a graph
+_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
+_DEVICE = re.compile(r"\b((?:cuda|xpu|hpu|npu|mtia|xla|mps|privateuseone)(?:', index=|:))\d+")
 _LIMIT = re.compile(r"exceeding the (\w*recompile_limit) .*?set to (\d+)", re.DOTALL)
 
 
@@ -67,12 +78,25 @@ def parse(metadata: Any, payload: Any) -> Parsed | None:
             return Recompiles(compile_id(metadata), tuple(map(parse_reason, _reasons(payload))))
         return None
     if "dynamo_output_graph" in metadata:
-        return Captured(compile_id(metadata), _text(metadata, "has_payload"))
+        return Captured(compile_id(metadata), graph_hash(payload) if isinstance(payload, str) else "")
+    if "optimize_ddp_split_graph" in metadata:
+        return Part(compile_id(metadata), whole=True)
+    if isinstance(child := metadata.get("optimize_ddp_split_child"), dict):
+        return Part(compile_id(metadata), whole=False) if _text(child, "name").startswith(_PART) else None
     for key in ("compilation_metrics", "bwd_compilation_metrics"):
         metrics = metadata.get(key)
         if isinstance(metrics, dict):
             return _compiled(metrics, metadata, key.startswith("bwd"))
     return None
+
+
+def graph_hash(text: str) -> str:
+    """A hash of a graph's text that is the same on all ranks that compile the same.
+
+    Each has a device of another number, and a host may keep the program in a folder of its own.
+    """
+    same = _DEVICE.sub(r"\1", _COMMENT.sub("", text))
+    return hashlib.blake2b(same.encode(errors="replace"), digest_size=8).hexdigest()
 
 
 def compile_id(metadata: dict[str, Any]) -> str:
