@@ -45,6 +45,8 @@ ELSEWHERE = {
     "Compile what one turn computes": "test_compiling_what_one_turn_computes_makes_one_small_graph",
     "Leave jax_debug_nans (or jax_debug_infs) off": "test_without_the_check_for_nan_no_call_waits",
     "Decide with jnp.where at": "test_a_loop_in_which_python_decides_by_what_it_reads_becomes_one_scan",
+    "Give the operator a fake": "test_a_function_whose_compilation_fails_silently",
+    "Pass the tensor, {}, in place of {}": "test_what_is_advised_against_recompilations",
     "Do without the reset": "test_without_the_reset_nothing_is_compiled_again",
     "Look for something that grows with the number of steps": "test_steps_that_go_through_all_earlier_ones_get_slower",
     "Put a barrier (sync()) between its parts": "test_two_graphs_of_half_the_size_are_no_finding",
@@ -120,6 +122,9 @@ NOT_TAKEN = {
     "Leave detect_anomaly": _LIGHTNING,
     "Let the callback look after each epoch": _LIGHTNING,
     "Log the total norm alone": _LIGHTNING,
+    "Keep one adapter, by one name": "peft is no dependency of the tests",
+    "Mend what the message says": "what cannot be compiled is the program's own mistake",
+    "Unexpected recompilation": "PyTorch's words, which no advice is made of",
     "Call the metric's compute() once": "torchmetrics is no dependency of the tests",
 }
 

@@ -55,6 +55,17 @@ def times(x: Any, k: Any = 2) -> Any:
     return x * k
 
 
+def at_times(*, read: bool) -> Callable[[], Any]:
+    """A schedule's time for each call, as a number or as it is."""
+
+    def program() -> None:
+        fast = torch.compile(times, backend="eager")
+        for t in torch.linspace(0.9, 0.1, 4):
+            _ = fast(T(3), t.item()) if read else fast(T(3), t)
+
+    return program
+
+
 def repeated(x: Any, k: int) -> Any:
     for _ in range(k):
         x = x + 1
@@ -431,6 +442,12 @@ RECOMPILATIONS = [
         calls(weighted, *((T(3), [0.1 * n, 0.5, 0.2 * n]) for n in range(1, 5))),
         "Make one tensor of ",
         calls(weighted, *((T(3), torch.tensor([0.1 * n, 0.5, 0.2 * n])) for n in range(1, 5))),
+    ),
+    Case(
+        "number read from a tensor",
+        at_times(read=True),
+        "Pass the tensor, t, in place of t.item()",
+        at_times(read=False),
     ),
     Case("backend", backends(backend(), backend()), "same backend", backends(one_backend, one_backend)),
 ]

@@ -346,6 +346,24 @@ def test_a_version_for_each_block_of_a_model_is_no_defect(tmp_path: Path) -> Non
     assert found.findings() == []
 
 
+def test_the_version_that_comes_nearest_is_one_of_the_same_mode(tmp_path: Path) -> None:
+    """Evaluated with the sizes of the training, of all tensors, after others: sizes changed, not the mode."""
+
+    def total(parts: list[Any]) -> Any:
+        return sum(part.sum() for part in parts)
+
+    def program() -> None:
+        fast = compiled(total, dynamic=False)
+        fast([torch.ones(4)] * 6)
+        with torch.no_grad():
+            fast([torch.ones(5)] * 6)
+            fast([torch.ones(4)] * 6)  # to and fro
+
+    found = observe(tmp_path, program)
+    first, second = (one.guards[0].kind for one in found.of(Recompile))
+    assert (first, second) == ("mode", "shape")
+
+
 def in_a_loop(x: Any) -> Any:
     for i in range(3):
         x = x + 1

@@ -88,6 +88,31 @@ def test_a_function_that_is_given_up(tmp_path: Path, function: Callable[[Any], A
     assert (stat.name, stat.graphs, stat.plain) == (function.__name__, 0, ("all of it",))
 
 
+@torch.library.custom_op("xlaprof_tests::dither", mutates_args=())
+def dither(x: torch.Tensor) -> torch.Tensor:
+    return (x * 16).round() / 16
+
+
+def with_an_operator_of_its_own(x: Any) -> Any:
+    y = x.sin()
+    y = dither(y)  # here
+    return y * 2
+
+
+def test_a_function_whose_compilation_fails_silently(tmp_path: Path) -> None:
+    with torch._dynamo.config.patch(suppress_errors=True):
+        found = observe(tmp_path, with_an_operator_of_its_own)
+    (finding,) = found.findings()
+    assert (finding.kind, finding.place.code) == ("graph_break", "y = dither(y)  # here")
+    assert "Nothing of with_an_operator_of_its_own is compiled, all of it runs as plain Python" in finding.cause
+    assert "its compilation fails (There was no fake impl registered for <CustomOpDef(xlaprof_tests::" in finding.cause
+    assert finding.advice.startswith("Give the operator a fake (its register_fake")
+    dither.register_fake(torch.empty_like)  # as advised
+    torch._dynamo.reset()
+    (tmp_path / "again").mkdir()
+    assert observe(tmp_path / "again", with_an_operator_of_its_own).findings() == []
+
+
 def test_the_rest_of_a_function_that_is_given_up(tmp_path: Path) -> None:
     found = observe(tmp_path, with_a_file)
     (finding,) = found.findings()

@@ -12,6 +12,8 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import short
 
 Line = tuple[str, int]  # file, line
+#: how the reason begins where not a break but an error leaves a function uncompiled
+FAILS = "its compilation fails"
 
 
 class Broken(msgspec.Struct):
@@ -50,7 +52,10 @@ class Broken(msgspec.Struct):
 def broken(facts: Facts) -> dict[Line, Broken]:
     """Graph breaks by line, without those by design."""
     lines: dict[Line, Broken] = {}
+    ended = ending(facts)
     for (stack, reason), tally in facts.run.torch_compile.breaks.items():
+        if tally.event.compile in ended and tally.event.skipped:
+            continue
         if tally.event.by_design or (tally.event.at and not captured(facts, tally.callers)):
             continue
         place = facts.place(stack)
@@ -58,6 +63,12 @@ def broken(facts: Facts) -> dict[Line, Broken]:
         here = lines.setdefault((place.file, place.line or -len(lines)), Broken([place]))
         here.by[stack, reason] = tally
     return lines
+
+
+def ending(facts: Facts) -> frozenset[str]:
+    """Compile ids of the compilations whose failure ended the program: nothing ran without them."""
+    error = facts.run.end.error if facts.run.end is not None else ""
+    return frozenset(one.compile for one in facts.run.torch_compile.failed if error and one.fail == error)
 
 
 def causes(facts: Facts) -> list[Broken]:

@@ -110,7 +110,8 @@ def _plain(facts: Facts, tally: FunctionTally) -> Iterator[str]:
 def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterator[Charge]:
     """The parts of ``total``, in ns; without those that are 0."""
     functions = facts.run.torch_compile.functions.values()
-    failed = facts.run.torch_compile.failed
+    told = {one.event.compile for here in broken(facts).values() for one in here.tallies if one.event.skipped}
+    failed = [one for one in facts.run.torch_compile.failed if one.compile not in told]  # which broke nothing
     again, _, necessary = sort_out(facts)
     charged = {
         "break": sum(one.cost_s for one in findings if one.kind == "graph_break"),
@@ -133,7 +134,8 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterato
         "loop": "for the turns of loops, each compiled for itself: see the findings.",
         "recompile": "for compiling again: see the findings.",
         "necessary": f"for {plural(len(necessary), 'version')} for another use of the function (evaluation, an "
-        "optimizer's second step), another object of the class or the other of two sizes under dynamic=False: normal.",
+        "optimizer's second step), another object of the class, the other of two sizes under dynamic=False or what "
+        "two threads compiled at once: normal.",
         "failed": f"for {plural(len(failed), 'compilation')} that failed: {'; '.join(failures)}.",
         "unexplained": "is unexplained: compiled again, but the recording does not say why (it began too late).",
     }

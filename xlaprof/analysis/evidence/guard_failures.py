@@ -12,12 +12,16 @@ eagerly where no version fits. Cost: the compile time of the versions, XLA's par
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from xlaprof.analysis import uses
 from xlaprof.analysis.evidence import guards as texts
+from xlaprof.analysis.evidence import library_options
 from xlaprof.analysis.evidence.breaks import Broken, Line, broken, function_name
 from xlaprof.analysis.evidence.counted import Known, values
 from xlaprof.analysis.evidence.facts import Facts, listed
@@ -25,7 +29,7 @@ from xlaprof.analysis.evidence.guards import Case, sizes_of_dim
 from xlaprof.analysis.fold.torch_compile import RecompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.principles import HABIT, LARGE
+from xlaprof.analysis.principles import DEAR, HABIT, LARGE
 from xlaprof.events import DynamoLimit, Guard
 from xlaprof.text.quantities import duration, times
 from xlaprof.text.strings import enumerated, package_path
@@ -34,8 +38,14 @@ _CONFIG = "torch._dynamo.config."
 #: operation of a finding on a limit
 LIMIT = f"{_CONFIG}recompile_limit"
 _OF_SIZE = frozenset({"shape", "size bound", "stride"})
+_READ = re.compile(r"(?P<tensor>[A-Za-z_][\w.]*(\[[^\[\]]*\])?)\.item\(\)")
+_NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
 #: kinds of guards on what the line that calls hands over, or is in
 _OF_THE_CALL = frozenset({"mode", "training", "dispatch", "requires_grad", "object", "type"})
+#: of what another thread compiled meanwhile PyTorch finds no guard that fails any more
+_IN_BETWEEN = "Unexpected recompilation: runtime guards failed even though they passed"
+#: of PyTorch, which no other use of a function needs
+_SETTINGS = frozenset({"deterministic_algorithms", "num_threads", "default_dtype", "allow_tf32"})
 _APART = frozenset({"0", "1"})  # sizes that torch.compile compiles apart, whatever is dynamic
 
 
@@ -62,6 +72,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 def sort_out(facts: Facts) -> Sorted:
     """Recompilations by what they belong to."""
     limited = {record.event.code for record in facts.run.torch_compile.recompiles if record.limit is not None}
+    of_values = _told_apart_by_values(facts)
     lines, necessary = broken(facts), list[Blamed]()
     behind: dict[Line, list[Blamed]] = {}
     groups: dict[_Key, list[Blamed]] = {}
@@ -75,7 +86,11 @@ def sort_out(facts: Facts) -> Sorted:
         first, belongs = _followed(record, earlier.setdefault(record.event.code, [])) or (None, necessary)
         if first is not None:
             _, guard, place = first
-        elif _is_of_another(record) and record.event.code not in limited:
+        elif (
+            _is_of_another(record)
+            and id(record) not in of_values
+            and not (record.another and record.event.code in limited)
+        ):
             belongs = necessary
         elif guard.handed and place.at in lines:
             belongs = behind.setdefault(place.at, [])
@@ -220,7 +235,23 @@ def _is_of_another(record: RecompileRecord) -> bool:
     guards = record.event.guards
     if _to_blame(record).kind == "reset" or (guards and all(map(texts.maker, guards))):
         return False
-    return record.another or (record.apart and any(one.kind in _OF_THE_CALL or _is_apart(one) for one in guards))
+    if _to_blame(record).text.startswith(_IN_BETWEEN):
+        return True
+    used = any((one.kind in _OF_THE_CALL and one.subject not in _SETTINGS) or _is_apart(one) for one in guards)
+    return record.another or (record.apart and used)
+
+
+def _told_apart_by_values(facts: Facts) -> frozenset[int]:
+    """Versions for other objects of a class of which nothing but Python values differ, where they take much of the run:
+    one would serve all, if these were tensors."""
+    found: dict[int, list[RecompileRecord]] = {}
+    for record in facts.run.torch_compile.recompiles:
+        if record.another and record.event.guards and all(one.kind == "value" for one in record.event.guards):
+            found.setdefault(record.event.code, []).append(record)
+    dear = (some for some in found.values() if len(some) >= HABIT)
+    return frozenset(
+        id(record) for some in dear if sum(one.dur for one in some) >= DEAR * facts.wall_s * 1e9 for record in some
+    )
 
 
 def _is_apart(guard: Guard) -> bool:
@@ -259,8 +290,8 @@ def _are_two_sizes(recompiles: list[Blamed]) -> bool:
 def _are_modes(facts: Facts, recompiles: list[Blamed]) -> bool:
     """Whether a Python value takes few values that come back, as in another mode of PyTorch: they are meant, and each
     has its graph. What takes a large share of the run is told."""
-    changes = [(guard.old, guard.new) for _, guard, _ in recompiles]
-    few = len({value for change in changes for value in change}) <= HABIT
+    changes = [(guard.subject, guard.old, guard.new) for _, guard, _ in recompiles]
+    few = len({value for _, *change in changes for value in change}) <= HABIT
     meant = few and len(set(changes)) < len(changes) and limit_hit(recompiles) is None
     return meant and all(one.kind == "value" for _, one, _ in recompiles) and cost_s(recompiles) < LARGE * facts.wall_s
 
@@ -373,7 +404,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         cost_s=cost + eager,
         gain_s=cost,  # of the time in eager mode a compiled version takes a part that is not known
         cause=f"{'; '.join(clauses)}.",
-        advice=texts.advice(guard, case, limit[0].limit if limit is not None else ""),
+        advice=_advice(facts, first, guard, place, texts.advice(guard, case, limit[0].limit if limit else "")),
         change=FromTo(texts.what(guard), guard.old, guard.new),
         evidence=[*evidence(recompiles), *([f"guard: {texts.code(guard)}"] if guard.text else [])],
         discriminator=f"torch.compile {guard.kind} {guard.subject}",
@@ -386,6 +417,20 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         values=values(sizes_of_dim(one) for one in guards if one.kind == guard.kind),
         remedy=texts.remedy(guard, case),
     )
+
+
+def _advice(facts: Facts, first: RecompileRecord, guard: Guard, place: Place, advice: str) -> str:
+    """What to do: an option of the library that what is compiled is of, or the tensor that a call reads a number from
+    in place of the number; else ``advice``."""
+    if is_a_librarys(facts, first.event.code):
+        there = replace(place, library=(facts.place(first.event.code),), loop=place.loop or 1)
+        said = library_options.advise("recompile", there, guard.subject, advice)
+        if said.is_option:
+            return said.advice
+    read = _READ.search(facts.place(first.event.stack).acting.code)
+    if read is None or guard.kind != "value" or not _NUMBER.fullmatch(guard.new):
+        return advice
+    return f"Pass the tensor, {read['tensor']}, in place of {read[0]}, where what is called takes one. Else: {advice}"
 
 
 def _together(recompiles: list[Blamed]) -> tuple[str, ...]:

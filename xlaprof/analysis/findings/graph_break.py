@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from xlaprof.analysis.evidence import guard_failures, library_options
-from xlaprof.analysis.evidence.breaks import Broken, captured, causes, function_name, within
+from xlaprof.analysis.evidence.breaks import FAILS, Broken, captured, causes, ending, function_name, within
 from xlaprof.analysis.evidence.counted import Matching, values
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.guard_failures import LIMIT, Blamed, is_a_librarys
@@ -60,7 +60,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             parts = [one for other, one in found if other is not here and within(facts, other, here)]
             yield facts.joined(finding, parts) if parts else finding
     for stack, call in facts.run.torch_compile.calls.items():
-        if not call.ops and call.broken and stack not in explained:
+        if not call.ops and call.broken and stack not in explained and call.first.compile not in ending(facts):
             yield _nothing(facts, facts.place(stack), call, stack)
 
 
@@ -164,7 +164,8 @@ def _what(facts: Facts, here: Broken) -> str:
     """What is not compiled, or in how many pieces; and why."""
     reasons = dict.fromkeys(" ".join(one.event.reason.split()).rstrip(".") for one in here.tallies)
     why = ", and ".join(filter(None, reasons)) or "no reason was given"
-    for inside in sorted({what for one in here.tallies for what in one.inside}):
+    left = (one for one in here.tallies if not one.event.reason.startswith(FAILS))
+    for inside in sorted({what for one in left for what in one.inside}):
         why += f", and it cannot leave {inside} half-way" if inside else ", and it cannot go on behind it"
     effects = [*_plain(facts, here), *_cut(facts, here)]
     return f"{', and '.join(effects)}: {why}"

@@ -30,7 +30,7 @@ class Break(NamedTuple):
         return bool(self.frames) and is_library(self.frames[0].file, None)
 
 
-_FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<func>.+)$', re.MULTILINE)
+_FRAME = re.compile(r'^ {2,3}File "(?P<file>.+)", line (?P<line>\d+), in (?P<func>.+)$', re.MULTILINE)
 _NUMBER = re.compile(r"/gb/gb(\d+)")
 _FIELD = re.compile(r"^  (Explanation|Hint|Developer debug context): ", re.MULTILINE)
 #: paragraphs before the title
@@ -78,6 +78,29 @@ def parse_break(text: str) -> Break:
         inside=next((what for sign, what in _INSIDE.items() if sign in handling), "") if skipped else "",
         frames=frames_in(stack),
     )
+
+
+_RAISED = re.compile(r"^torch\._dynamo\.exc\.(?P<kind>\w+): ", re.MULTILINE)
+#: what is told otherwise: as a break, or as a limit
+_NO_FAILURES = ("Unsupported", "Skip", "RecompileLimit", "FailOnRecompile", "CacheLimit", "Restart")
+_GOT = re.compile(r"got (?P<error>\w+)\((?P<quote>['\"])(?P<message>.*?)(?P=quote)\)", re.DOTALL)
+_MOST = 300  # characters of a message
+
+
+def parse_failure(text: str) -> Break | None:
+    """Parse the traceback of a compilation that failed, as a break that leaves nothing compiled; None of others."""
+    raised = list(_RAISED.finditer(text))
+    if not raised or raised[-1]["kind"].startswith(_NO_FAILURES):
+        return None
+    message, _, stack = text[raised[-1].end() :].partition("\nfrom user code:\n")
+    got = _GOT.search(message)
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    said = got["message"] if got else " ".join(lines[:2])
+    said = " ".join(said.split())
+    said = said if len(said) <= _MOST else f"{said[:_MOST]}..."
+    frames = frames_in(stack)
+    own = next((at for at, frame in enumerate(frames) if not is_library(frame.file, None)), 0)
+    return Break("", f"its compilation fails ({said.rstrip('.')})", "", (), "", True, "", frames[own:])
 
 
 def _fields(body: str) -> dict[str, list[str]]:

@@ -220,10 +220,24 @@ def _wrapped(found: Break) -> str:
     return ""
 
 
+#: of a failure
+_SUPPRESSED = (
+    "leave torch._dynamo.config.suppress_errors off: with it a function whose compilation fails runs as plain Python, "
+    "without an error."
+)
+_FAILS = f"Mend what the message says, and {_SUPPRESSED}"
+_FAKE = (
+    "Give the operator a fake (its register_fake decorates a function that returns an empty tensor of the result's "
+    f"shape and dtype), and {_SUPPRESSED}"
+)
+
+
 def explain(found: Break) -> tuple[str, str]:
     """Why the graph broke and what to change: a clause without a full stop, and a sentence (empty: none is known)."""
     if wrapped := _wrapped(found):
         return wrapped, ""
+    if found.title.startswith("its compilation fails"):
+        return found.title, _FAKE if "register_fake" in found.title else _FAILS
     if _in_logging(found):
         return _LOGGER
     known = _KNOWN.get(found.gb)

@@ -165,10 +165,11 @@ def differences(now: Missed, reasons: tuple[Reason, ...]) -> tuple[str, list[Gua
     """The compiled version that comes nearest, and each of its guards that fails, with both values.
 
     Dynamo reports only the first guard of a version that fails, and that comes first here; the nearest version is the
-    one of whose guards the fewest fail: among equals one that was made for these sizes, for sizes are asked first.
+    one of whose guards the fewest fail, among those of the mode of PyTorch (as grad_mode) that is on: of equals one
+    that was made for these sizes, for sizes are asked first.
     """
     best: tuple[str, list[Guard]] | None = None
-    least = (0, False)
+    least = (False, 0, False)
     deadline = perf_counter_ns() + BUDGET_NS
     reported = {reason.against: reason.guard for reason in reasons}
     for entry in now.entries:
@@ -178,7 +179,7 @@ def differences(now: Missed, reasons: tuple[Reason, ...]) -> tuple[str, list[Gua
             continue
         found = [_with_values(guard, entry, now)]
         found += _others(entry, now, found[0], deadline)
-        distance = (len(found), found[0].kind in _OF_SIZE)
+        distance = (found[0].kind == "mode", len(found), found[0].kind in _OF_SIZE)
         if best is None or distance < least:
             best, least = (against, found), distance
         if perf_counter_ns() > deadline:

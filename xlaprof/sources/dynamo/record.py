@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from xlaprof.events import DynamoCompile
 
-from .breaks import Break, parse_break, user_name
+from .breaks import Break, parse_break, parse_failure, user_name
 from .guards import Reason, parse_reason
 
 
@@ -74,6 +74,9 @@ def parse(metadata: Any, payload: Any) -> Parsed | None:
         name = artifact.get("name")
         if name == "dynamo_graph_break_reason" and isinstance(payload, str):
             return Broke(compile_id(metadata), parse_break(payload))
+        if name == "dynamo_error" and isinstance(payload, str):
+            failure = parse_failure(payload)
+            return None if failure is None else Broke(compile_id(metadata), failure)
         if name == "recompile_reasons" and isinstance(payload, str):
             return Recompiles(compile_id(metadata), tuple(map(parse_reason, _reasons(payload))))
         return None

@@ -1,0 +1,98 @@
+"""Versions of a compiled function for another object, another use or another thread, and those that fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis.compiling import Compiling, shape
+from xlaprof.events import DynamoLimit, End, Guard
+
+
+def value(name: str, old: object, new: object) -> Guard:
+    return Guard("value", name, f"{old}", f"{new}", f"{name} == {old}")
+
+
+def members(each_ms: float, others_ms: float = 8_000) -> Compiling:
+    """An ensemble: the forward of each member selects other columns."""
+    compiling = Compiling()
+    compiling.compile("0/0", each_ms)
+    for i in range(1, 6):
+        compiling.recompile(f"0/{i}", value("self.columns[0]", i, i + 3), value("self.columns[1]", i, i + 4),
+                            ms=each_ms, fresh=True)  # fmt: skip
+    compiling.story.spend(others_ms)
+    compiling.story.finish()
+    return compiling
+
+
+def test_objects_of_which_only_python_values_differ_share_no_version_and_that_is_told_where_it_is_dear() -> None:
+    (finding,) = members(900).findings()
+    assert (finding.kind, finding.count, finding.cost_s) == ("recompile", 5, pytest.approx(4.5))
+    assert "is another in each object of the class" in finding.cause
+    assert "one tensor of self.columns" in finding.advice
+    assert members(100).findings() == [], "a twentieth of the run"
+
+
+def test_two_numbers_that_change_once_each_are_no_values_that_come_back() -> None:
+    compiling = Compiling()
+    compiling.compile("0/0")
+    compiling.recompile("0/1", value("left", 0, 2))
+    compiling.recompile("0/2", value("top", 0, 2), against="0/1")
+    assert sum(finding.count for finding in compiling.findings()) == 2
+
+
+def test_a_line_of_its_own_in_another_mode_is_another_use_though_the_function_hits_a_limit_later() -> None:
+    compiling = Compiling()
+    compiling.compile("0/0")
+    sample = compiling.story.line(60, "guess = fast(x, t.item())", func="sample")
+    compiling.recompile("0/1", Guard("mode", "grad_mode", "True", "False"), stack=sample)
+    for i in range(2, 8):
+        compiling.recompile(f"0/{i}", value("t", f"{i}.5", f"{i + 1}.5"), stack=sample)
+    limit = DynamoLimit(t=compiling.story.now, compile="0/7", func=compiling.func, stack=sample, value=8,
+                        code=compiling.code)  # fmt: skip
+    compiling.story.emit(limit)
+    (finding,) = compiling.findings()
+    assert "t, a constant of the graph, changed" in finding.cause
+    assert finding.advice.startswith("Pass the tensor, t, in place of t.item(), where what is called takes one. Else: ")
+
+
+def test_a_setting_of_pytorch_that_is_switched_is_no_other_use() -> None:
+    compiling = Compiling()
+    compiling.compile("0/0")
+    trial = compiling.story.line(60, "act(x)", func="trial")
+    compiling.recompile("0/1", Guard("mode", "deterministic_algorithms", "False", "True"), stack=trial)
+    (finding,) = compiling.findings()
+    assert "deterministic_algorithms changed" in finding.cause
+
+
+def test_what_two_threads_compile_at_once_has_no_guard_that_fails() -> None:
+    compiling = Compiling()
+    compiling.compile("0/0")
+    between = "Unexpected recompilation: runtime guards failed even though they passed during the analysis"
+    compiling.recompile("0/1", Guard("guard", text=between))
+    assert compiling.findings() == []
+    compiling.recompile("0/2", Guard("guard", text="some other guard"))
+    assert len(compiling.findings()) == 1
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_fails_to_compile_and_runs_as_plain_python_is_told_unless_it_ended_the_program(ended: bool) -> None:
+    compiling = Compiling()
+    reason = "its compilation fails (There was no fake impl registered for <CustomOpDef(optics::dither)>)"
+    compiling.broke("0/0", 15, reason, skipped=True, hint="Give the operator a fake.")
+    compiling.compile("0/0", 300, ops=0, compiled=False, fail="TorchRuntimeError", restarted=250_000_000)
+    compiling.story.emit(End(t=compiling.story.now, error="TorchRuntimeError" if ended else ""))
+    found = compiling.findings()
+    assert len(found) == (not ended)
+    for finding in found:
+        assert (finding.kind, finding.place.line) == ("graph_break", 15)
+        assert f"all of it runs as plain Python: {reason};" in finding.cause
+        assert finding.advice == "Give the operator a fake."
+    charges = {charge.what for charge in compiling.story.report().torch_compile.charges}
+    assert ("failed" in charges) is ended
+
+
+def test_shapes_of_the_same_use_are_told_as_shapes() -> None:
+    compiling = Compiling()
+    compiling.compile("0/0")
+    compiling.recompile("0/1", shape(4, 5))
+    assert [finding.kind for finding in compiling.findings()] == ["recompile"]
