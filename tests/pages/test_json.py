@@ -51,6 +51,16 @@ CONTRACT = an_object(
         causes=CAUSES,
         gaps=a_list(an_object(blame=CAUSES)),
     ),
+    torch_tpu=an_object(
+        batches=COUNT,
+        cached=COUNT,
+        failed=COUNT,
+        compile_s=NUMBER,
+        reasons=a_list(
+            an_object(reason=STRING, what=STRING, count=COUNT, compile_s=NUMBER, places=a_list(an_object()))
+        ),
+        text=STRING,
+    ),
     accounts=a_list(
         an_object(
             what=STRING,

@@ -20,7 +20,7 @@ from torch._dynamo.callback import callback_handler
 import xlaprof
 from tests.sources.observed import Counts, observing
 from xlaprof.events import Dropped, DynamoCompile, Recompile
-from xlaprof.sources.dynamo.handler import LOGGER
+from xlaprof.sources.trace_log import LOGGER
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_dynamo"),

@@ -31,6 +31,7 @@ from xlaprof.analysis.recompiles.extra import EARLY, entry, is_of_another_value,
 from xlaprof.analysis.recompiles.jit_calls import JAX, dropped
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
+from xlaprof.analysis.torch_tpu.again import TORCH_TPU
 from xlaprof.analysis.whatif.replay import Cut
 from xlaprof.events import Change
 from xlaprof.text.quantities import duration, percent, plural, times
@@ -40,6 +41,7 @@ _Key = TypeVar("_Key")
 _Parts = defaultdict[str, float]  # what, or why -> ns
 
 _DYNAMO = ("graph_break", "recompile", "unrolled_loop")  # kinds charged with Dynamo's time
+_OTHERS = (JAX, TORCH_TPU)  # operations of findings of these kinds that are not
 _WORDS = {
     "compile": "compiling",
     "torch.compile": "compiling by torch.compile",
@@ -140,7 +142,8 @@ def accounts(
     if whole <= 0:
         return ()
     # where no replay of the runtime's is behind them
-    of_dynamo = (one for one in findings if one.kind in _DYNAMO and one.operation != JAX and not _cuts(facts, one))
+    uncut = (one for one in findings if one.kind in _DYNAMO and not _cuts(facts, one))
+    of_dynamo = (one for one in uncut if one.operation not in _OTHERS)
     bills = [
         _section("torch.compile", functions, of_dynamo, "another phase of the program, or another object"),
         _section("jax", jitted, (one for one in findings if one.operation == JAX), "another use of the function"),

@@ -355,6 +355,34 @@ class CompiledFunctions(msgspec.Struct, frozen=True):
     cuda_graphs: CudaGraphStat = CudaGraphStat()
 
 
+class CutStat(msgspec.Struct, frozen=True):
+    """The batches that TorchTPU cut for one reason."""
+
+    reason: str  # TorchTPU's word: "item()"
+    what: str  # what that means; "" where it is not known
+    count: int
+    cached: int  # of which it had a program
+    failed: int
+    compile_s: float  # in making programs, by its log
+    places: tuple[Place, ...]  # the user's lines of their last operations, most first
+
+
+class TorchTpuStat(msgspec.Struct, frozen=True):
+    """Operations that TorchTPU put off, and ran in batches."""
+
+    batches: int = 0
+    cached: int = 0
+    failed: int = 0
+    compile_s: float = 0.0
+    reasons: tuple[CutStat, ...] = ()  # most first
+    text: str = ""  # what to change, where most batches are cut for a reason that the program decides on
+
+    @property
+    def made(self) -> int:
+        """Batches for which a program was made."""
+        return self.batches - self.cached - self.failed
+
+
 class Account(msgspec.Struct, frozen=True):
     """A part of the run's time, and why it was spent. Each second of a run is in one account.
 
@@ -413,6 +441,7 @@ class Report(msgspec.Struct, frozen=True):
     compilation: CompileStat = CompileStat()
     torch_compile: CompiledFunctions = CompiledFunctions()
     jax: CompiledFunctions = CompiledFunctions()
+    torch_tpu: TorchTpuStat = TorchTpuStat()
     accounts: tuple[Account, ...] = ()  # the largest first
     memory: MemoryStat = MemoryStat()
 
@@ -425,4 +454,4 @@ class Report(msgspec.Struct, frozen=True):
     def observed(self) -> bool:
         """Whether a compiler or a device was seen at work. Without, no finding says nothing of the program."""
         counted = any(count for name, count in self.counters.items() if name != "GarbageCollection")
-        return counted or self.torch_compile.count > 0 or self.jax.count > 0
+        return counted or max(self.torch_compile.count, self.jax.count, self.torch_tpu.batches) > 0

@@ -15,5 +15,7 @@ def without_findings(report: Report) -> str:
         return f"Nothing was observed{f' but {seen}' * bool(seen)}: {looked_for}."
     graphs = report.compilation.count or report.torch_compile.graphs
     counts = ((graphs, "graph"), (report.jax.graphs, "JAX program"), steps)
-    looked_at = ", ".join(plural(count, noun) for count, noun in counts if count)
+    said = [plural(count, noun) for count, noun in counts if count]
+    said += [f"TorchTPU's batches ({report.torch_tpu.batches:,})"] * bool(report.torch_tpu.batches)
+    looked_at = ", ".join(said)
     return f"No findings: {looked_at}." if looked_at else "No findings."

@@ -23,6 +23,7 @@ from .recompiles.jit_section import jitted_functions
 from .timeline import host
 from .timeline.idle import Cause, LongGap
 from .timeline.window import Split
+from .torch_tpu import section
 
 INFERRED_NAME = "step"
 
@@ -48,6 +49,7 @@ def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> 
         compilation=compilation(run),
         torch_compile=functions,
         jax=jitted,
+        torch_tpu=section.stat(facts),
         accounts=accounts(facts, findings, functions, jitted),
         memory=memory(run),
     )

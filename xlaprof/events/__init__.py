@@ -38,6 +38,7 @@ from .dynamo import (
 )
 from .graph_diff import Block, Change, Difference, GraphDiff, Loop, Operation
 from .jit import ArgumentChange, Collective, HostCallbacks, JitCompile, JitProgram, OutsideOperations, Undonated
+from .torch_tpu import TorchTpuBatch
 
 __all__ = [
     "SCHEMA",
@@ -64,6 +65,7 @@ __all__ = [
     "Operation",
     "OutsideOperations",
     "Recompile",
+    "TorchTpuBatch",
     "Undonated",
 ]
 
@@ -331,10 +333,8 @@ class Fallback(Event, frozen=True, tag="fallback"):
 
 
 class Selected(Event, frozen=True, tag="selected"):
-    """An operation reused a mask's element count that the host had read before. Once for each graph.
-
-    PyTorch/XLA reads it again, on the CPU: there the line costs a fallback too.
-    """
+    """An operation reused a mask's element count that the host had read before. Once for each graph. PyTorch/XLA
+    reads it again, on the CPU: there the line costs a fallback too."""
 
     t: Ns
     op: Id  # Text id: "aten::index_put"

@@ -50,6 +50,7 @@ def to_json(report: Report, hidden: int = 0) -> dict[str, Any]:
         "compilation": _plain(report.compilation),
         "torch_compile": _plain(report.torch_compile),
         "jax": _plain(report.jax),
+        "torch_tpu": _plain(report.torch_tpu),
         "accounts": _plain(report.accounts),
         "memory": _plain(report.memory),
         "hidden": hidden,

@@ -20,6 +20,7 @@ from xlaprof.analysis.model import (
     RunInfo,
     ScopeStat,
     StepStats,
+    TorchTpuStat,
 )
 from xlaprof.analysis.outcome import without_findings
 from xlaprof.analysis.places import short
@@ -27,11 +28,12 @@ from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title
 from xlaprof.pages.words import autotuned, facts, gain, per_step, prediction, spaced, warnings
 from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import mean_parts
-from xlaprof.text.quantities import duration, percent, plural, size_text
+from xlaprof.text.quantities import duration, percent, plural, size_text, times
 from xlaprof.text.strings import printable
 
 _SCOPES = 12  # rows
 _FUNCTIONS = 8  # of torch.compile
+_REASONS = 8  # of TorchTPU
 _LABEL = 30  # columns beside a bar
 _WORTH_SAYING = 0.001  # of the run
 _COMPILED_S = 1.0  # seconds of compiling from which on the page has a section on it
@@ -67,6 +69,8 @@ def render(report: Report, width: int, hidden: int = 0, since_step: int | None =
         parts += list(_functions(report, "torch.compile", "graph", report.torch_compile, width))
     if report.jax.count:
         parts += list(_functions(report, "JAX", "program", report.jax, width))
+    if report.torch_tpu.batches:
+        parts += list(_torch_tpu(report.torch_tpu, width))
     if report.scopes:
         parts += [title("Scopes", width), _scopes(report.scopes, width)]
     since = ["--since-step", str(since_step)] if since_step is not None else []
@@ -192,6 +196,26 @@ def _functions(report: Report, name: str, noun: str, done: CompiledFunctions, wi
     for charge in done.charges:
         if charge.seconds >= _WORTH_SAYING * report.run.wall_s:
             yield paragraph(f"{duration(charge.seconds)} ", charge.why, width, indent="")
+
+
+def _torch_tpu(done: TorchTpuStat, width: int) -> Iterator[RenderableType]:
+    found = [f"{done.cached:,} found in its cache", f"{done.made:,} compiled in {duration(done.compile_s)}"]
+    found += [f"{done.failed:,} failed"] * bool(done.failed)
+    noun = "batch" if done.batches == 1 else "batches"
+    yield title("TorchTPU", width, f"{done.batches:,} {noun} of operations: {', '.join(found)}")
+    for one in done.reasons[:_REASONS]:
+        name = Text(shorten(printable(one.reason) or "no reason given", max(12, width - 24)), "bold")
+        yield from _beside(name, Text(f"cut {times(one.count)}", "magenta"), width)
+        facts = [one.what] * bool(one.what)
+        made = one.count - one.cached - one.failed
+        facts += [f"{made:,} compiled in {duration(one.compile_s)}"] * bool(made)
+        facts += [f"{one.failed:,} failed"] * bool(one.failed)
+        facts += [f"mostly behind {short(place)}" for place in one.places[:1]]
+        yield paragraph("", printable("; ".join(facts)), width)
+    if len(done.reasons) > _REASONS:
+        yield Text(f"and {plural(len(done.reasons) - _REASONS, 'more reason')}", "dim")
+    if done.text:
+        yield paragraph("", done.text, width, indent="")
 
 
 def _bars(rows: list[tuple[str, float, str]], whole: float, width: int) -> RenderableType:

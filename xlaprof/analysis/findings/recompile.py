@@ -24,6 +24,7 @@ from xlaprof.analysis.recompiles.extra import groups
 from xlaprof.analysis.recompiles.group import Group, grows, is_carried, of_batch, same_number, values
 from xlaprof.analysis.recompiles.varying import made_by, varying
 from xlaprof.analysis.recompiles.wording import operator
+from xlaprof.analysis.torch_tpu import again
 from xlaprof.analysis.whatif import replay
 from xlaprof.text.quantities import duration
 
@@ -42,6 +43,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield _finding(facts, group)
     yield from guard_failures.find(facts)
     yield from jit_calls.find(facts)
+    yield from again.find(facts)
 
 
 def _finding(facts: Facts, group: Group) -> Finding:

@@ -63,6 +63,7 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     add_counts(mine.breaks, theirs.breaks, lambda key: (stack(key[0]), key[1], text(key[2])))
     mine.torch_compile.merge(theirs.torch_compile, ids)
     mine.cuda_graphs.merge(theirs.cuda_graphs, ids)
+    mine.torch_tpu.merge(theirs.torch_tpu, ids)
     shift = _shift(mine)
     mine.jit.merge(theirs.jit, ids, shift)
     mine.frozen.merge(theirs.frozen, ids)

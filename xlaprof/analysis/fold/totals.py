@@ -22,17 +22,9 @@ from .distribution import Distribution
 from .frozen import Frozen
 from .jit import Jit
 from .reads_and_fallbacks import PLACES, ReadsAndFallbacks, pair
-from .tallies import (
-    FEW,
-    CompileBill,
-    CompileRecord,
-    PauseTally,
-    ScopeTally,
-    Site,
-    StepTally,
-    Timed,
-)
+from .tallies import FEW, CompileBill, CompileRecord, PauseTally, ScopeTally, Site, StepTally, Timed
 from .torch_compile import TorchCompile
+from .torch_tpu import TorchTpu
 
 RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by one
 PROGRAMS = 20_000  # programs whose last run is remembered
@@ -82,6 +74,7 @@ class Totals(ReadsAndFallbacks):
         self.breaks: dict[tuple[int, str, int], int] = {}
         self.torch_compile = TorchCompile()
         self.cuda_graphs = CudaGraphs()
+        self.torch_tpu = TorchTpu()
         self.jit = Jit()
         self.frozen = Frozen()
         self.alive = Alive()
@@ -130,6 +123,7 @@ class Totals(ReadsAndFallbacks):
             ev.DynamoLimit: self._on_dynamo_limit,
             **dict.fromkeys((ev.CompileAsked, ev.CudaGraph, ev.NoCudaGraph, ev.Autotune), self._on_torch),
             ev.FrozenCompile: self._on_frozen,
+            ev.TorchTpuBatch: self._on_torch_tpu,
             **self.jit.handlers,
         }
 
@@ -426,6 +420,10 @@ class Totals(ReadsAndFallbacks):
         self.cover(event.t, event.t)
         kept = self.torch_compile if isinstance(event, ev.Autotune | ev.CompileAsked) else self.cuda_graphs
         kept.on(event)  # type: ignore[arg-type]
+
+    def _on_torch_tpu(self, event: ev.TorchTpuBatch) -> None:
+        self.torch_tpu.on(event)  # other threads make its programs, and tell of them late: nothing of the host's time
+        self.cover(event.t, event.t + event.dur)
 
     def _on_frozen(self, event: ev.FrozenCompile) -> None:
         self.frozen.on_frozen(event)

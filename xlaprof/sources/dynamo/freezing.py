@@ -16,12 +16,13 @@ from typing import Any
 
 from xlaprof.recording import stacks
 from xlaprof.recording.frozen import Compilation, Judge, RecompileError
+from xlaprof.sources.trace_log import LOGGER
 
 from . import process
 from .breaks import user_name
 from .guards import Guard
 from .handed_over import in_the_functions_terms
-from .handler import LOGGER, compile_callbacks
+from .handler import compile_callbacks
 from .record import Recompiles, parse
 
 

@@ -1,8 +1,7 @@
 """The logging handler on Dynamo's trace, for as long as a recording is on.
 
 A handler on the logger ``torch.__trace`` has torch write its records, 1 to 4 % of the time that compiling takes, and
-none of a step's. Errors in here are counted, written once into the log, and never reach Dynamo. No lock is
-taken: threads compile side by side, and a fork may come at any time.
+none of a step's.
 """
 
 from __future__ import annotations
@@ -17,50 +16,30 @@ from typing import Any
 
 from xlaprof import events
 from xlaprof.recording import recorder
+from xlaprof.sources.trace_log import Listener
 
 from . import cuda_graphs, process
 from .emit import Emitter
 
-LOGGER = "torch.__trace"
 
-
-class Handler(logging.Handler):
+class Handler(Listener):
     """Hands Dynamo's records to a :class:`Emitter` as long as its recording is on."""
 
     def __init__(self, rec: recorder.Recorder) -> None:
-        super().__init__()
-        self._rec = rec
+        super().__init__(rec, "torch.compile")
         self._emitter = Emitter(rec)
-        self._was_disabled = self._over = False
-        self._failures = 0
-        self._failure = ""
         self._reset: Any = None  # Dynamo's function, watched
         self._optimize: Any = None  # the one behind torch.compile, too
         self._left = cuda_graphs.Told(self._left_out)
         #: by thread: the CUDA graph that it records, since when, and the error that it handles meanwhile
         self._recording: dict[int, tuple[cuda_graphs.Recorded, int, BaseException | None]] = {}
 
-    def createLock(self) -> None:
-        """None is needed: events are appended, and what is remembered is only looked up."""
-        self.lock = None
-
-    def handle(self, record: logging.LogRecord) -> bool:
-        """As any handler, without filters and the lock."""
-        self.emit(record)
-        return True
-
     # -- coming and going
 
     def attach(self) -> None:
-        """Attach, also again after ``set_logs``, a ``dictConfig`` or ``torch._dynamo.reset`` removed the handler."""
-        if self._over or recorder.active is not self._rec:
+        """Attach, also again after ``set_logs``, a ``dictConfig`` or ``torch._dynamo.reset`` removed what listens."""
+        if not self.join():
             return
-        logger = logging.getLogger(LOGGER)
-        if self not in logger.handlers:
-            logger.addHandler(self)
-        if logger.disabled:  # logging.config does that to every logger that it does not name
-            self._was_disabled = True
-            logger.disabled = False
         self._register_callbacks()
         self._left.attach()
         if self._reset is None:
@@ -69,14 +48,9 @@ class Handler(logging.Handler):
             self._watch_requests()
 
     def detach(self) -> None:
-        """Leave nothing behind, for good; note in the log how much could not be understood."""
-        self._over = True
-        logger = logging.getLogger(LOGGER)
-        logger.removeHandler(self)
+        """Leave nothing behind, for good."""
+        self.leave()
         self._left.detach()
-        if self._was_disabled:
-            logger.disabled = True
-            self._was_disabled = False
         dynamo: Any = sys.modules.get("torch._dynamo")
         if self._reset is not None and dynamo.reset is self._reset:
             dynamo.reset = self._reset.__wrapped__
@@ -87,9 +61,6 @@ class Handler(logging.Handler):
             for called, mine in ((callbacks.start_callbacks, self._on_start), (callbacks.end_callbacks, self._on_end)):
                 with contextlib.suppress(ValueError):  # reset() was here before
                     called.remove(mine)
-        if self._failures:
-            self._rec.emit(events.Dropped(perf_counter_ns(), self._failures, "torch.compile", self._failure))
-            self._failures = 0
 
     def _register_callbacks(self) -> None:
         callbacks = compile_callbacks()
@@ -113,7 +84,7 @@ class Handler(logging.Handler):
                 if recorder.active is self._rec:
                     self._emitter.on_reset()
             except Exception as error:
-                self._fail(error)
+                self.fail(error)
             return reset(*args, **kwargs)
 
         self._reset = dynamo.reset = watched
@@ -131,7 +102,7 @@ class Handler(logging.Handler):
                 if recorder.active is self._rec and not kwargs.get("disable"):
                     self._emitter.on_request()
             except Exception as error:
-                self._fail(error)
+                self.fail(error)
             return optimize(*args, **kwargs)
 
         self._optimize = dynamo.optimize = watched
@@ -160,14 +131,14 @@ class Handler(logging.Handler):
                         for left in cuda_graphs.left_out():
                             self._emitter.left_out(left)
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
     def _left_out(self, left: cuda_graphs.Left) -> None:
         try:
             if recorder.active is self._rec:
                 self._emitter.left_out(left)
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
     def _on_start(self, args: Any) -> None:
         try:
@@ -181,7 +152,7 @@ class Handler(logging.Handler):
                 place = rec.stack(process.caller())
                 rec.emit(events.Compiling(perf_counter_ns(), 0, place, "dynamo", rec.thread()))
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
     def _on_end(self, args: Any) -> None:
         try:
@@ -190,7 +161,7 @@ class Handler(logging.Handler):
                 self._emitter.recorded(*one[:2])
             self.attach()  # what was compiled may have set up logging
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
 
     # -- what the recording asks
 
@@ -204,10 +175,6 @@ class Handler(logging.Handler):
             "DynamoRecompile": emitted.recompiles,
         }
         return counts, {"DynamoCompile": emitted.seconds}
-
-    def _fail(self, error: Exception) -> None:
-        self._failures += 1
-        self._failure = self._failure or f"{type(error).__name__}: {error}"[:200]
 
 
 def _records(args: Any) -> bool:
