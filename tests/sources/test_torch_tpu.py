@@ -28,8 +28,10 @@ from xlaprof.analysis.run import Run
 from xlaprof.events import Dropped, Source, TorchTpuBatch
 from xlaprof.log import LogError
 from xlaprof.pages.terminal import render
+from xlaprof.recording.stacks import RawFrame
 from xlaprof.reports import fold
 from xlaprof.sources.torch_tpu.batches import Batches
+from xlaprof.sources.torch_tpu.graphs import Known, parsed
 
 ROOT = Path(__file__).parents[2]
 
@@ -320,3 +322,42 @@ def test_what_cannot_be_is_counted_in_the_log_and_never_raises(tmp_path: Path) -
     assert sum(isinstance(one, TorchTpuBatch) for one in events) == 4
     [dropped] = [one for one in events if isinstance(one, Dropped)]
     assert (dropped.why, dropped.count) == ("TorchTPU", 4)  # two of the last, its moment and its graph
+
+
+# -- graphs
+
+
+def test_a_line_of_nothing_but_spaces_is_no_work() -> None:
+    assert parsed("\n".join([" " * 100_000 + "#"] * 100)).lines == ()
+
+
+def test_the_most_similar_graph_is_compared_with() -> None:
+    known = Known()
+    for text in (graph("item()"), graph("item()", "9,9"), "v0 = Sum(in0)\nreturn v0"):
+        known.add(parsed(text))
+    found = known.difference(parsed(graph("item()", "8,5", line=20)))
+    assert found is not None
+    assert (found.old, found.new) == (
+        "v0 = MatMul(in0: f32[9,9], in1: f32[4,4])",  # the later one of two that differ in as much
+        "v0 = MatMul(in0: f32[8,5], in1: f32[4,4])",
+    )
+    assert found.place == RawFrame("/home/me/train.py", 20, "step")
+    assert known.difference(parsed("w = Sort(in0)\nreturn 3")) is None, "nothing is like it"
+    assert known.difference(parsed("")) is None
+
+
+def test_neither_the_reason_nor_the_users_line_is_a_difference() -> None:
+    known = Known()
+    known.add(parsed(graph("item()")))
+    assert known.difference(parsed(graph(".cpu()", line=99))) is None
+
+
+@given(st.lists(st.text(max_size=30), max_size=8), st.lists(st.text(max_size=30), max_size=8))
+def test_a_difference_is_of_two_lines_that_differ(mine: list[str], theirs: list[str]) -> None:
+    known, new = Known(), parsed("\n".join(mine))
+    known.add(parsed("\n".join(theirs)))
+    found = known.difference(new)
+    if found is not None:
+        assert found.old != found.new
+        assert found.new in new.lines
+    assert known.difference(parsed("\n".join(theirs))) is None

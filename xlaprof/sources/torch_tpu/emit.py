@@ -9,7 +9,7 @@ from xlaprof.events import TorchTpuBatch
 from xlaprof.recording.stacks import RawFrame
 
 from .batches import Batch
-from .graphs import Known, parsed
+from .graphs import Known
 
 
 class Emitter:
@@ -24,11 +24,11 @@ class Emitter:
 
     def event(self, batch: Batch, t: int) -> TorchTpuBatch:
         """The event of a batch that began at ``t`` (ns of the recording)."""
-        graph = parsed(batch.graph)
+        graph = self._known.parsed(batch.graph)
         made = not batch.cached and not batch.failed
         found = self._known.difference(graph) if made else None
         if not batch.failed:
-            self._known.add(batch.graph, graph)
+            self._known.add(graph)
         self.batches += 1
         self.made += made
         self.seconds += made * batch.dur / 1e9

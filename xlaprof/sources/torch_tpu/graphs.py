@@ -13,10 +13,11 @@ from typing import NamedTuple
 from xlaprof.recording.stacks import RawFrame
 
 _COUNT = re.compile(r"# Graph: (\d{1,9}) ops\b")
-_PLACE = re.compile(r"\s+# (\S.*?):(\d{1,9}) in (.*)$")
+_PLACE = re.compile(r"(.+):(\d{1,9}) in (.*)")
 _NUMBERS = re.compile(r"\d+")
-_LINES, _LONGEST = 2_000, 400  # lines of a graph that are looked at, and characters of one
+_LINES, _LONGEST = 1_000, 300  # lines of a graph that are looked at, and characters of one
 _KNOWN = 32  # graphs that a new one is compared with
+_PARSED = 64  # graphs that are not parsed again: nearly every batch has one that came before
 _SIMILAR = 0.5  # of the lines at least are the same but for numbers
 
 
@@ -46,9 +47,9 @@ def parsed(text: str) -> Graph:
     count = _COUNT.search(text[:_LONGEST])
     lines, places = [], []
     for whole in text.split("\n", _LINES)[:_LINES]:
-        line = whole[: 4 * _LONGEST]
-        found = _PLACE.search(line)
-        op = (line[: found.start()] if found else line).strip()
+        op, _, place = whole[: 4 * _LONGEST].rpartition("    # ")
+        found = _PLACE.fullmatch(place)
+        op = (op if found else whole).strip()
         if op and not op.startswith("#"):
             lines.append(op[:_LONGEST])
             places.append(RawFrame(found[1], int(found[2]), found[3].strip()) if found else None)
@@ -59,20 +60,30 @@ class Known:
     """The graphs that came last, each once."""
 
     def __init__(self) -> None:
-        self._graphs: deque[tuple[int, tuple[str, ...], tuple[str, ...]]] = deque(maxlen=_KNOWN)
+        self._graphs: deque[tuple[tuple[str, ...], tuple[str, ...]]] = deque(maxlen=_KNOWN)
+        self._parsed: dict[int, Graph] = {}  # by the hash of the text
 
-    def add(self, text: str, graph: Graph) -> None:
-        """Remember a graph."""
+    def parsed(self, text: str) -> Graph:
+        """The graph of a text."""
         key = hash(text)
-        if graph.lines and all(key != known for known, _, _ in self._graphs):
-            self._graphs.append((key, graph.lines, _without_numbers(graph.lines)))
+        graph = self._parsed.get(key)
+        if graph is None:
+            if len(self._parsed) >= _PARSED:
+                self._parsed.clear()
+            graph = self._parsed[key] = parsed(text)
+        return graph
+
+    def add(self, graph: Graph) -> None:
+        """Remember a graph."""
+        if graph.lines and all(graph.lines != lines for lines, _ in self._graphs):
+            self._graphs.append((graph.lines, _without_numbers(graph.lines)))
 
     def difference(self, graph: Graph) -> Difference | None:
         """Where it first differs from the graph most like it, the latest of several; None where none is like it."""
         mine = _without_numbers(graph.lines)
         best: tuple[int, int] | None = None
         like: tuple[str, ...] = ()
-        for _, lines, without in reversed(self._graphs):
+        for lines, without in reversed(self._graphs):
             if len(lines) == len(mine) and lines != graph.lines:
                 score = sum(map(str.__eq__, without, mine)), sum(map(str.__eq__, lines, graph.lines))
                 if score[0] >= _SIMILAR * len(mine) and (best is None or score > best):
