@@ -123,6 +123,8 @@ NOT_TAKEN = {
     "Let the callback look after each epoch": _LIGHTNING,
     "Log the total norm alone": _LIGHTNING,
     "Keep one adapter, by one name": "peft is no dependency of the tests",
+    "Compile what generate() calls": "a model that generates is compiled for half a minute",
+    "Leave the scheduler's step() uncompiled": _PIPELINE,
     "Mend what the message says": "what cannot be compiled is the program's own mistake",
     "Unexpected recompilation": "PyTorch's words, which no advice is made of",
     "Call the metric's compute() once": "torchmetrics is no dependency of the tests",

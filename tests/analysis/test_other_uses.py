@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from analysis.compiling import Compiling, shape
@@ -91,8 +93,37 @@ def test_what_fails_to_compile_and_runs_as_plain_python_is_told_unless_it_ended_
     assert ("failed" in charges) is ended
 
 
-def test_shapes_of_the_same_use_are_told_as_shapes() -> None:
+def test_a_layout_of_its_own_is_told_whatever_object_it_is_of() -> None:
+    """The first block gets what an embedding hands over transposed: the others would share its version."""
     compiling = Compiling()
     compiling.compile("0/0")
-    compiling.recompile("0/1", shape(4, 5))
-    assert [finding.kind for finding in compiling.findings()] == ["recompile"]
+    layout = Guard("stride", "hidden", "1", "32", "tensor 'hidden' stride mismatch at index 1", 1)
+    sample = compiling.story.line(60, "guess = fast(x)", func="sample")
+    compiling.recompile("0/1", layout, fresh=True)
+    compiling.recompile("0/2", layout, stack=sample, against="0/0")
+    (finding,) = compiling.findings()
+    assert finding.count == 2
+    assert "hidden.contiguous() before the call" in finding.advice
+
+
+def test_buckets_that_dynamic_false_has_compiled_one_by_one_are_meant() -> None:
+    def sizes(*of: int) -> Compiling:
+        compiling = Compiling()
+        compiling.compile("0/0")
+        for i, (old, new) in enumerate(pairwise(of), 1):
+            compiling.recompile(f"0/{i}", shape(old, new), dynamic="False")
+        return compiling
+
+    assert sizes(16, 32, 64).findings() == []
+    assert len(sizes(16, 33, 64).findings()) == 1
+
+
+def test_a_tensor_that_was_passed_twice_is_told_with_the_call_that_did() -> None:
+    compiling = Compiling()
+    compiling.compile("0/0", stack=compiling.story.line(59, "fast(blank, blank)", func="warm_up"))
+    compiling.recompile("0/1", Guard("aliasing", "ids, mask", "the same tensor", "different tensors", "ids is mask"),
+                        against="0/0")  # fmt: skip
+    (finding,) = compiling.findings()
+    assert "The inputs ids, mask are different tensors now, and were one in an earlier call" in finding.cause
+    assert 59 in [place.line for place in finding.also]
+    assert "in a warm-up too" in finding.advice

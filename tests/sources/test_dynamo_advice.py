@@ -55,9 +55,7 @@ def times(x: Any, k: Any = 2) -> Any:
     return x * k
 
 
-def at_times(*, read: bool) -> Callable[[], Any]:
-    """A schedule's time for each call, as a number or as it is."""
-
+def at_times(*, read: bool) -> Callable[[], Any]:  # a schedule's
     def program() -> None:
         fast = torch.compile(times, backend="eager")
         for t in torch.linspace(0.9, 0.1, 4):
@@ -328,6 +326,7 @@ RECOMPILATIONS = [
         calls(times, X, (T(3, requires_grad=True).detach(),)),
     ),
     Case("aliases", calls(both, (T(3), T(3)), X * 2), "clone() one", calls(both, (T(3), T(3)), (X[0], X[0].clone()))),
+    Case("one", calls(both, X * 2, (T(3), T(3))), "in a warm-up too", calls(both, (X[0], X[0].clone()), (T(3), T(3)))),
     Case(
         "number",
         calls(times, (T(3), 2), (T(3), 3)),

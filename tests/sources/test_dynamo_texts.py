@@ -65,6 +65,7 @@ User stack trace:
         ("0/0: hasattr(L['x'], '_dynamo_x') == False", "attribute", "x._dynamo_x", "not set", "set"),
         ("0/2: self.__dict__['_modules']['drop'].training == True    # r", "training", "self.drop", "True", ""),
         ("0/0: GLOBAL_STATE changed: grad_mode ", "mode", "grad_mode", "", ""),
+        ("0/0: L['ids'] is L['mask']", "aliasing", "ids, mask", "the same tensor", "different tensors"),
         ('0/0: Duplicate tensors found: ["x", "y"]', "aliasing", "x, y", "different tensors", "the same tensor"),
         ("1/0: ___stack0 == 2.4506163597106934   # return x*v", "value", "the value that was read", "2.4506164", ""),
         ("0/0: Cache line invalidated because L['self'] got deallocated", "freed", "self", "alive", "freed"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 from math import gcd
 
+from xlaprof.analysis.principles import HABIT
 from xlaprof.events import Change
 from xlaprof.vocabulary import Vocabulary
 
@@ -49,6 +51,12 @@ def are_chosen(shapes: Iterable[str]) -> bool:
 
 
 _KINDS = {"f": "float", "bf": "bfloat", "s": "int", "i": "int", "u": "uint", "c": "complex"}
+
+
+def are_doubled(sizes: Iterable[str]) -> bool:
+    """Whether each size is twice the one before: what is padded so has as few graphs as its author wanted."""
+    numbers = sorted(int(one) for one in sizes if one.isdecimal())
+    return len(numbers) >= HABIT and all(2 * one == other for one, other in pairwise(numbers))
 
 
 def dtype_name(kind: str) -> str:

@@ -12,7 +12,6 @@ eagerly where no version fits. Cost: the compile time of the versions, XLA's par
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -30,6 +29,7 @@ from xlaprof.analysis.fold.torch_compile import RecompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.principles import DEAR, HABIT, LARGE
+from xlaprof.analysis.shapes import are_doubled
 from xlaprof.events import DynamoLimit, Guard
 from xlaprof.text.quantities import duration, times
 from xlaprof.text.strings import enumerated, package_path
@@ -38,8 +38,6 @@ _CONFIG = "torch._dynamo.config."
 #: operation of a finding on a limit
 LIMIT = f"{_CONFIG}recompile_limit"
 _OF_SIZE = frozenset({"shape", "size bound", "stride"})
-_READ = re.compile(r"(?P<tensor>[A-Za-z_][\w.]*(\[[^\[\]]*\])?)\.item\(\)")
-_NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
 #: kinds of guards on what the line that calls hands over, or is in
 _OF_THE_CALL = frozenset({"mode", "training", "dispatch", "requires_grad", "object", "type"})
 #: of what another thread compiled meanwhile PyTorch finds no guard that fails any more
@@ -107,7 +105,7 @@ def sort_out(facts: Facts) -> Sorted:
             went = sizes_of_dim(guard) if guard.new else (texts.named(guard),)
             change = (*place.at, kind, *went, record.step)
             key = pieces.setdefault(change, (*place.at, kind, texts.named(guard)))
-            if record.another:  # each object of the class has a value of its own
+            if record.another and guard.kind != "stride":  # each object of the class has a value of its own
                 key = first_of.setdefault((record.event.code, guard.kind), key)
             elif guard.kind in _OF_SIZE:  # the same size may be new to the lines that train and those that evaluate
                 key = first_of.setdefault((*same, *sizes_of_dim(guard)), key)
@@ -237,6 +235,8 @@ def _is_of_another(record: RecompileRecord) -> bool:
         return False
     if _to_blame(record).text.startswith(_IN_BETWEEN):
         return True
+    if guards and all(one.kind == "stride" for one in guards):  # whatever object it is of, a layout can be one
+        return False
     used = any((one.kind in _OF_THE_CALL and one.subject not in _SETTINGS) or _is_apart(one) for one in guards)
     return record.another or (record.apart and used)
 
@@ -276,13 +276,16 @@ def _makes_state(facts: Facts, recompiles: list[Blamed]) -> bool:
 
 
 def _are_two_sizes(recompiles: list[Blamed]) -> bool:
-    """Whether dynamic=False was asked for, and there are two sizes: without it there would be as many versions.
+    """Whether dynamic=False was asked for, and there are two sizes, without it there would be as many versions; or
+    buckets, of which each is twice the one before.
 
     A smaller batch at the end is a size that the program can do without.
     """
     if any(record.event.dynamic != "False" or guard.kind != "shape" for record, guard, _ in recompiles):
         return False
-    (old, new), *others = {sizes_of_dim(guard) for _, guard, _ in recompiles}
+    (old, new), *others = changes = {sizes_of_dim(guard) for _, guard, _ in recompiles}
+    if are_doubled({size for change in changes for size in change}):
+        return True
     last_batch = recompiles[0][1].dim == 0 and old.isdigit() and new.isdigit() and int(new) < int(old)
     return not others and not last_batch
 
@@ -368,6 +371,7 @@ def _place(facts: Facts, record: RecompileRecord, guard: Guard, made: Place) -> 
 
 def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
     first, guard, place = recompiles[0]
+    made = _made_for(facts) if guard.kind == "aliasing" else {}  # for which call: it passed one tensor twice
     guards = [one for _, one, _ in recompiles]
     guard = texts.told(guard, (one for record, _, _ in recompiles for one in record.event.guards))
     cost = cost_s(recompiles)
@@ -413,10 +417,18 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
             facts.place(stack)
             for record, one, _ in recompiles
             for stack in (one.stack, record.event.stack, record.event.code)
-        ],
+        ]
+        + [facts.place(made.get(record.event.against, 0)) for record, _, _ in recompiles],
         values=values(sizes_of_dim(one) for one in guards if one.kind == guard.kind),
         remedy=texts.remedy(guard, case),
     )
+
+
+def _made_for(facts: Facts) -> dict[str, int]:
+    """By compile id: Stack id of the line whose call a version was made for."""
+    known = facts.run.torch_compile
+    first = {one.first.compile: stack for stack, one in known.calls.items()}
+    return first | {one.event.compile: one.event.stack for one in known.recompiles}
 
 
 def _advice(facts: Facts, first: RecompileRecord, guard: Guard, place: Place, advice: str) -> str:
@@ -427,10 +439,7 @@ def _advice(facts: Facts, first: RecompileRecord, guard: Guard, place: Place, ad
         said = library_options.advise("recompile", there, guard.subject, advice)
         if said.is_option:
             return said.advice
-    read = _READ.search(facts.place(first.event.stack).acting.code)
-    if read is None or guard.kind != "value" or not _NUMBER.fullmatch(guard.new):
-        return advice
-    return f"Pass the tensor, {read['tensor']}, in place of {read[0]}, where what is called takes one. Else: {advice}"
+    return texts.of_the_tensor(guard, facts.place(first.event.stack).acting.code, advice)
 
 
 def _together(recompiles: list[Blamed]) -> tuple[str, ...]:

@@ -296,7 +296,8 @@ _KINDS = {
         "memory layout (stride)",
         "The memory layout of {name} changed: its stride went {went}",
         "Call {name}.contiguous() before the call, and the same for what else the call is given that was made with it "
-        "or like it: PyTorch names the first tensor whose memory layout differs, and each must be the same each time.",
+        "or like it: PyTorch names the first tensor whose memory layout differs, and each must be the same each time. "
+        "What a library makes, a forward hook of the module that hands it over can return contiguous.",
     ),
     "rank": _Kind(
         "shape (rank)", _CHANGED, "Give {name} the same number of dimensions at each call: unsqueeze it before."
@@ -358,6 +359,12 @@ _KINDS = {
         "The inputs {name} are now the same tensor",
         "Pass different tensors ({name}): clone() one of them before the call.",
     ),
+    "apart": _Kind(
+        "which inputs are the same tensor",
+        "The inputs {name} are different tensors now, and were one in an earlier call",
+        "Pass different tensors ({name}) in each call, in a warm-up too: clone() one of them. A graph that was made "
+        "for one tensor in two places serves no other call.",
+    ),
     "backend": _Kind(
         "backend",
         "torch.compile was called again with another backend function",
@@ -386,12 +393,25 @@ def maker(guard: Guard) -> str:
 
 def _kind(guard: Guard, case: Case | None = None) -> _Kind:
     special = "anew" if maker(guard) else "filled" if case is not None and case.sized else guard.kind
+    special = "apart" if (guard.kind, guard.new) == ("aliasing", "different tensors") else special
     return _KINDS.get(special, _OTHER)
 
 
 def code(guard: Guard) -> str:
     """The guard as Dynamo writes it, with the program's names."""
     return re.sub(r"\b[GL]\['(\w+)'\]", r"\1", guard.text)
+
+
+_READ = re.compile(r"(?P<tensor>[A-Za-z_][\w.]*(\[[^\[\]]*\])?)\.item\(\)")
+_A_NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
+
+
+def of_the_tensor(guard: Guard, call: str, advice: str) -> str:
+    """``advice``, where the ``call`` reads the number that changes from a tensor: to pass that comes first."""
+    read = _READ.search(call)
+    if read is None or guard.kind != "value" or not _A_NUMBER.fullmatch(guard.new):
+        return advice
+    return f"Pass the tensor, {read['tensor']}, in place of {read[0]}, where what is called takes one. Else: {advice}"
 
 
 def by_caller(guard: Guard) -> bool:

@@ -9,12 +9,11 @@ normal only in a small share of the run.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.principles import DEAR, HABIT, LARGE, LONG_S, MANY
 from xlaprof.analysis.recompiles.group import Group, versions
-from xlaprof.analysis.shapes import are_chosen
+from xlaprof.analysis.shapes import are_chosen, are_doubled
 from xlaprof.analysis.timeline.rhythm import Rhythm
 
 CONDITIONS = ("if ", "elif ")
@@ -37,16 +36,10 @@ def by_design(facts: Facts, group: Group) -> bool:
         return False
     if _is_last_batch(turns):
         return False
-    if _are_buckets(turns):
+    if are_doubled(turns):
         return True
     dear = max(LARGE * facts.wall_s, LONG_S) if are_chosen(turns) else DEAR * facts.wall_s
     return bool(group.first.name) or group.cost_s < dear  # modules have names
-
-
-def _are_buckets(turns: Iterable[str]) -> bool:
-    """Whether each size is twice the one before: what is padded so has as few graphs as its author wanted."""
-    sizes = sorted(int(one) for one in turns if one.isdecimal())
-    return len(sizes) >= HABIT and all(2 * one == other for one, other in pairwise(sizes))
 
 
 def _is_kept(own: list[Rhythm], sizes: int) -> bool:

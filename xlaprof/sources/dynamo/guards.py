@@ -83,6 +83,7 @@ _LENGTH = re.compile(r"^len\((?P<source>.*)\) (?P<sign>==|!=|>=) (?P<old>\d+)$")
 _HASATTR = re.compile(r"^hasattr\((?P<source>.*), '(?P<name>[^']*)'\) == (?P<old>True|False)$")
 _EMPTY = re.compile(r"^not (?P<source>[\w.\[\]'\"()]+)$")
 _IS = re.compile(r"^(?P<source>.+?) is (?P<no>not )?(?P<old>None|True|False|\.\.\.)$")
+_SAME = re.compile(r"^(?P<one>[^\W\d][\w.\[\]']*) is (?P<other>[^\W\d][\w.\[\]']*)$")  # two inputs
 _EQUAL = re.compile(r"^(?P<source>.+) == (?P<old>.+)$", re.DOTALL)
 _SIZE = re.compile(
     r"(?P<tensor>[^\s()%*+/<>=-]+(?:\[[^]]*\])*)\.(?:(?:size|stride)\(\)\[(?P<dim>\d+)\]|storage_offset\(\))"
@@ -168,6 +169,9 @@ def _of_value(code: str) -> Guard | None:
     if found := _IS.match(code):
         old = f"not {found['old']}" if found["no"] else found["old"]
         return _value(found["source"], old, code)
+    if found := _SAME.match(code):
+        names = f"{subject(found['one'])}, {subject(found['other'])}"
+        return Guard("aliasing", names, "the same tensor", "different tensors", code)
     if found := _EQUAL.match(code):
         return _value(found["source"], found["old"], code)
     return None
