@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from xlaprof.analysis.model import Report
+from xlaprof.analysis.views.compiled_apart import Apart
 from xlaprof.analysis.views.ranks import Divergence, Ranks, Shared, Slow
 from xlaprof.pages.json import SCHEMA, finding_to_json
 from xlaprof.pages.json import to_json as report_to_json
@@ -50,6 +51,7 @@ def render(
     if others:
         head.append(f"\n! {plural(others, 'earlier program')} in the folder left out", "yellow")
     parts: list[RenderableType] = [head, *_table(ranks, pages, width), *_slowest(ranks, width)]
+    parts += _apart(ranks.functions, width)
     parts += _diverging(ranks.divergences, width)
     parts += _findings(found, [page.report.run.rank for page in pages], width, hidden)
     example = shorten(pages[0].report.run.path, 60, keep_end=True) if pages else folder
@@ -103,6 +105,20 @@ def late(slow: Slow) -> str:
         f"Rank {slow.rank} is the slowest: {duration(slow.lag_s)} later in each step than the others, {how} "
         f"({percent(slow.share)})."
     )
+
+
+def _apart(found: Sequence[Apart], width: int) -> Iterator[RenderableType]:
+    if not found:
+        return
+    yield title("Functions that torch.compile did not make alike on all ranks", width)
+    for one in found[:_DIVERGENCES]:
+        yield Text(shorten(printable(one.name), width), "bold")
+        if one.place.line:
+            yield where(one.place, width)
+        for said in one.told:
+            yield paragraph("", said, width, "")
+    if len(found) > _DIVERGENCES:
+        yield Text(f"and {len(found) - _DIVERGENCES:,} more", "dim")
 
 
 def _diverging(found: Sequence[Divergence], width: int) -> Iterator[RenderableType]:
@@ -187,6 +203,7 @@ def to_json(
         "ranks": rows,
         "slow": slow,
         "divergences": to_builtins(ranks.divergences),
+        "functions": [{**to_builtins(one), "told": one.told} for one in ranks.functions],
         "findings": [
             {
                 **finding_to_json(one.finding),

@@ -63,6 +63,7 @@ class FunctionTally(Tally):
     tuned: dict[str, int] = msgspec.field(default_factory=dict)  # ns of autotuning, by kernel or operation
     parts_most: int = 0  # into which DistributedDataParallel had one of them split, by its buckets
     bucket_most: int = 0  # bytes of a bucket
+    spans: list[tuple[int, int]] = msgspec.field(default_factory=list)  # t and dur of each of its compilations
     texts: set[tuple[str, int]] = msgspec.field(default_factory=set)  # hash of a captured graph, its operations
 
 
@@ -211,6 +212,8 @@ class TorchCompile:
             function.callers.clear()  # Dynamo begins anew, also after a reset
         function.compiles += 1
         function.dur += event.dur
+        if len(function.spans) < _FRAMES:
+            function.spans.append((event.t, event.dur))
         for phase, ns in event.phases.items():
             add_bounded(function.phases, phase, ns, _PHASES)
         for kernel, ns in self._tuned.items():

@@ -22,6 +22,7 @@ from .distribution import Distribution
 from .frozen import Frozen
 from .jit import Jit
 from .reads_and_fallbacks import PLACES, ReadsAndFallbacks, pair
+from .standing import Standing
 from .tallies import FEW, CompileBill, CompileRecord, PauseTally, ScopeTally, Site, StepTally, Timed
 from .torch_compile import TorchCompile
 from .torch_tpu import TorchTpu
@@ -67,6 +68,7 @@ class Totals(ReadsAndFallbacks):
         self.batches: list[ev.Batches] = []
         # what looks at the main thread found before the first program, since, while a batch was made; their number
         self.looks_before, self.looks, self.looks_drawing, self.look_counts = _Looks(), _Looks(), _Looks(), _Looks()
+        self.standing = Standing()
         self.looks_limited: dict[int, int] = {}  # stack -> ns, since torch.compile hit a limit
         self.recording: set[int] = set()  # stacks at which operations were recorded, next to a hole
         self.samples = 0  # of the main thread, in its long gaps
@@ -224,6 +226,7 @@ class Totals(ReadsAndFallbacks):
         add_bounded(self.look_counts, (event.stack, event.state), 1, RECORDS)
         if self.torch_compile.limited:
             add_bounded(self.looks_limited, event.stack, event.dur, RECORDS)
+        self.standing.add(event)
         self.cover(event.t, event.t + event.dur)
 
     def add_pause(self, stack: int, cause: int, pauses: PauseTally) -> None:

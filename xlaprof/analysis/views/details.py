@@ -88,6 +88,17 @@ class Function(msgspec.Struct, frozen=True):
     compile_s: float
     breaks: tuple[Break, ...] = ()
     again: tuple[Again, ...] = ()
+    parts: int = 0  # into which a graph is split for DistributedDataParallel; 0: it is whole
+    texts: tuple[tuple[str, int], ...] = ()  # hash and operations of each graph it is, the same on all ranks; sorted
+    spans: tuple[tuple[float, float], ...] = ()  # when it was compiled, seconds of the unix clock
+
+
+class Stood(msgspec.Struct, frozen=True):
+    """The main thread was seen at one line. Seconds of the unix clock."""
+
+    start_s: float
+    end_s: float
+    place: Place
 
 
 class Transfer(msgspec.Struct, frozen=True):
@@ -115,6 +126,7 @@ class Details(msgspec.Struct, frozen=True):
 
     graphs: tuple[Graph, ...] = ()  # in order of compilation
     functions: tuple[Function, ...] = ()  # of torch.compile, the one that took longest to compile first
+    stood: tuple[Stood, ...] = ()  # where the main thread was for long, in order of time
     jax: tuple[Again, ...] = ()  # programs of JAX that were made again
     transfers: tuple[Transfer, ...] = ()  # the longest first
     lines: tuple[LineCost, ...] = ()  # the dearest first
@@ -125,6 +137,7 @@ def details(run: Fold) -> Details:
     return Details(
         graphs=tuple(_graphs(run)),
         functions=tuple(_functions(run)),
+        stood=tuple(_stood(run)),
         jax=tuple(_again(run, record, record.event.dur) for record in run.jit.records[:GRAPHS]),
         transfers=tuple(_transfers(run)),
         lines=tuple(_lines(run)),
@@ -173,7 +186,20 @@ def _functions(run: Fold) -> Iterator[Function]:
             compile_s=tally.dur / 1e9,
             breaks=tuple(_behind(run, breaks, (code, name, 0), frozenset())),
             again=tuple(_again(run, record, record.dur) for record in again.get((code, name), ())),
+            parts=tally.parts_most,
+            texts=tuple(sorted(tally.texts)),
+            spans=tuple((unix_s(run, start), unix_s(run, start + dur)) for start, dur in tally.spans),
         )
+
+
+def unix_s(run: Fold, t: int) -> float:
+    """A moment of the recording on the clock that hosts share."""
+    return (t + run.header.unix_ns - run.header.mono_ns) / 1e9 if run.header is not None else t / 1e9
+
+
+def _stood(run: Fold) -> Iterator[Stood]:
+    for dur, start, stack in run.standing.all():
+        yield Stood(unix_s(run, start), unix_s(run, start + dur), run.names.place(stack))
 
 
 def _again(run: Fold, record: RecompileRecord | JitRecord, ns: int) -> Again:

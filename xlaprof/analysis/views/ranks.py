@@ -13,6 +13,7 @@ from statistics import median
 import msgspec
 
 from xlaprof.analysis.model import Finding, Place, Report
+from xlaprof.analysis.views.compiled_apart import Apart, apart
 from xlaprof.analysis.views.course import Course
 from xlaprof.analysis.views.details import Details, changed
 from xlaprof.text.parts import PARTS
@@ -84,6 +85,7 @@ class Ranks(msgspec.Struct, frozen=True):
     last: int = -1
     slow: Slow | None = None  # None: none is worth naming
     divergences: tuple[Divergence, ...] = ()
+    functions: tuple[Apart, ...] = ()  # of torch.compile, that are not the same on all
 
 
 class Shared(msgspec.Struct, frozen=True):
@@ -127,6 +129,7 @@ def ranks(members: Sequence[Member]) -> Ranks:
         last=last if compared else -1,
         slow=_slow(compared) if len(compared) > 1 else None,
         divergences=tuple(_divergences(members)) if len(members) > 1 else (),
+        functions=tuple(apart([(one.report.run, one.report.activity.step, one.details) for one in members])),
     )
 
 
@@ -253,11 +256,6 @@ def _programs(details: Details) -> Iterator[_Compiled]:
         change = changed(graph.what, graph.subject or "the graph", graph.old, graph.new) if graph.what else ""
         what = f"graph {graph.program}, {plural(graph.ops, 'operation')}"
         yield _Compiled(("xla", graph.hash), what, graph.step, graph.compile_s, graph.place, change)
-    for function in details.functions:
-        for again in function.again:
-            key = ("torch.compile", function.name, again.place.at, again.changes)
-            what = f"{function.name}, compiled again"
-            yield _Compiled(key, what, again.step, again.compile_s, again.place, again.told)
     for again in details.jax:
         key = ("jax", again.name, again.place.at, again.changes)
         yield _Compiled(key, f"{again.name} (JAX)", again.step, again.compile_s, again.place, again.told)

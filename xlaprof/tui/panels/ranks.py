@@ -10,6 +10,7 @@ from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
 
+from xlaprof.analysis.views.compiled_apart import Apart
 from xlaprof.analysis.views.ranks import Divergence, Rank, Ranks, Slow
 from xlaprof.text.cells import fit, shorten
 from xlaprof.text.quantities import duration, percent, plural
@@ -194,7 +195,7 @@ class RanksDetail(Panel[Seen]):
             out += bar_rows(rows, one.cycle_s or 1.0, width)
         if len(ranks.ranks) > 1:
             out.append(line(""))
-            out += _diverging(ranks.divergences, wide)
+            out += _diverging(ranks, wide)
         return out
 
 
@@ -218,9 +219,24 @@ def _slowest(slow: Slow, width: int) -> list[Line]:
     return out
 
 
-def _diverging(found: tuple[Divergence, ...], width: int) -> list[Line]:
-    if not found:
+def _diverging(ranks: Ranks, width: int) -> list[Line]:
+    if not ranks.divergences and not ranks.functions:
         return [quiet(part) for part in textwrap.wrap("All ranks have compiled the same programs.", width)]
+    out = [part for one in ranks.functions[:_NAMED] for part in _apart(one, width)]
+    if len(ranks.functions) > _NAMED:
+        out.append(quiet(f"and {len(ranks.functions) - _NAMED:,} more"))
+    return out + _programs(ranks.divergences, width) if ranks.divergences else out
+
+
+def _apart(one: Apart, width: int) -> list[Line]:
+    """A function of torch.compile that ranks have not compiled alike."""
+    out = [line((shorten(printable(f"{one.name}  {place_text(one.place)}"), width), "bold"))]
+    for said in one.told:
+        out += [line((f"  {part}", "$text-warning")) for part in textwrap.wrap(printable(said), width - 2)]
+    return out
+
+
+def _programs(found: tuple[Divergence, ...], width: int) -> list[Line]:
     out = [line((f"{plural(len(found), 'program')} that only some ranks compiled", "bold"))]
     for one in found[:_NAMED]:
         step = f"in step {one.step:,}" if one.step >= 0 else "before the first step"
