@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from ranked import RankStory
-from story import clean, save
+from story import MS, Story, clean, save
 
 from xlaprof.cli import main
+from xlaprof.events import DynamoCompile, Guard, Look, Recompile
 
 
 @pytest.fixture
@@ -67,6 +68,35 @@ def test_the_json_has_each_ranks_own_report(logs: Path, capsys: pytest.CaptureFi
     first = shown["findings"][0]
     assert first["rank"] == 1
     assert told(logs, capsys, "--json", "--top", "1").count('"by": [') == 1
+
+
+def test_functions_that_ranks_compiled_unlike_each_other_are_told_with_who_waited(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in range(2):
+        story = Story("/home/ada/train.py", rank=rank, world=2, path=tmp_path / f"run.rank{rank}.log")
+        where = {"stack": story.line(40, "loss = model(x)"), "code": story.line(10, "def forward(self, x):"),
+                 "func": story.text("Net.forward")}  # fmt: skip
+        backward = story.line(41, "loss.backward()")
+        if rank == 1:
+            guard = Guard("shape", "x", "f32[16]", "f32[32]", dim=0)
+            story.emit(Recompile(t=story.now, compile="0/1", guards=[guard], versions=1, **where))
+            story.emit(DynamoCompile(story.now, 3_100 * MS, "0/1", ops=4, **where))
+        else:
+            story.emit(Look(story.now + 100 * MS, 3_000 * MS, backward, "torch"))
+        story.finish()
+        assert story.log is not None
+        story.log.close()
+    page = " ".join(told(tmp_path, capsys).split())
+    assert "Net.forward /home/ada/train.py:10" in page
+    assert "rank 1: 1 graph, 3.10 s, compiled again once: shape of x: f32[16] -> f32[32]" in page
+    waited = "rank 1 compiled it for 3.10 s; for 3.00 s of that rank 0 waited for it at loss.backward() (train.py:41)"
+    assert waited in page
+    (function,) = json.loads(told(tmp_path, capsys, "--json"))["functions"]
+    assert [(row["rank"], row["graphs"], row["again"]) for row in function["ranks"]] == [(0, 0, 0), (1, 1, 1)]
+    (wait,) = function["waits"]
+    assert (wait["rank"], wait["of"], wait["seconds"], wait["place"]["line"]) == (0, 1, pytest.approx(3.0), 41)
+    assert function["told"][-1] == waited
 
 
 def test_what_is_asked_of_one_recording_is_refused_for_all(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from ranked import RankStory
 
 from xlaprof import cli
 from xlaprof.commands._looking import desk
+from xlaprof.events import DynamoCompile, Guard, Recompile
 from xlaprof.tui.app import LiveApp
 from xlaprof.tui.fleet import FleetFeed
 
@@ -91,6 +92,25 @@ async def test_enter_shows_the_rank_in_all_other_panels(tmp_path: Path, follow: 
         await pilot.press("r")
         await pilot.pause()
         assert "the other panels show rank 1" in screen(app)
+
+
+async def test_a_function_that_one_rank_compiles_alone_is_told_with_its_reason(tmp_path: Path, follow: Follow) -> None:
+    for number in range(2):
+        story = rank(tmp_path, number, world=2).train(20)
+        if number:
+            where = {"stack": story.input_line, "code": story.line(10, "def forward(self, x):"),
+                     "func": story.text("Net.forward")}  # fmt: skip
+            guard = Guard("shape", "x", "f32[16]", "f32[32]", dim=0)
+            story.emit(Recompile(t=story.now, compile="0/1", guards=[guard], versions=1, **where))
+            story.emit(DynamoCompile(story.now, 3_000_000, "0/1", ops=4, **where))
+        story.finish_and_close()
+    app = follow()
+    async with app.run_test(size=(160, 45)) as pilot:
+        shown = " ".join((await news(app, pilot)).split())
+        assert "Net.forward" in shown
+        assert "rank 0: 0 graphs" in shown
+        assert "shape of x: f32[16] -> f32[32]" in shown
+        assert "All ranks have compiled the same" not in shown
 
 
 async def test_ranks_join_late_and_die_and_are_shown_as_what_they_are(tmp_path: Path, follow: Follow) -> None:

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from xlaprof.analysis.model import Report
-from xlaprof.analysis.views.compiled_apart import Apart
+from xlaprof.analysis.views.compiled_apart import Apart, numbers
 from xlaprof.analysis.views.ranks import Divergence, Ranks, Shared, Slow
 from xlaprof.pages.json import SCHEMA, finding_to_json
 from xlaprof.pages.json import to_json as report_to_json
@@ -47,7 +47,7 @@ def render(
         head.append(f"\n{shorten(' '.join(pages[0].report.run.argv), width)}")
     head.append(f"\n{len(pages):,} of {plural(ranks.world, 'rank')}", "dim")
     if ranks.missing:
-        head.append(f"\n! no log of {named(ranks.missing)}", "yellow")
+        head.append(f"\n! no log of {numbers(ranks.missing)}", "yellow")
     if others:
         head.append(f"\n! {plural(others, 'earlier program')} in the folder left out", "yellow")
     parts: list[RenderableType] = [head, *_table(ranks, pages, width), *_slowest(ranks, width)]
@@ -127,7 +127,7 @@ def _diverging(found: Sequence[Divergence], width: int) -> Iterator[RenderableTy
     yield title("Programs that only some ranks compiled", width)
     for one in found[:_DIVERGENCES]:
         step = f"in step {one.step:,}" if one.step >= 0 else "before the first step"
-        said = f"{one.what}: {named(one.ranks)}, {step}, {duration(one.compile_s)}; not {named(one.others)}"
+        said = f"{one.what}: {numbers(one.ranks)}, {step}, {duration(one.compile_s)}; not {numbers(one.others)}"
         yield paragraph("", said, width, "", "")
         if one.place.line:
             yield where(one.place, width)
@@ -143,7 +143,7 @@ def _findings(found: Sequence[Shared], all_ranks: Sequence[int], width: int, hid
     for number, one in enumerate(found, 1):
         finding = one.finding
         ranks = [rank for rank, _, _ in one.by]
-        on = "all ranks" if len(ranks) == len(all_ranks) > 1 else named(ranks)
+        on = "all ranks" if len(ranks) == len(all_ranks) > 1 else numbers(ranks)
         head = Text.assemble(
             (f"{number} {finding.kind}", f"bold {SEVERITY_STYLE[finding.severity].split()[-1]}"),
             (f"  {finding.severity}", SEVERITY_STYLE[finding.severity]),
@@ -169,12 +169,6 @@ def costs(one: Shared) -> str:
     more = f" and less on {plural(len(by) - _NAMED, 'other rank')}" if len(by) > _NAMED else ""
     gain = f"; a fix gives back {duration(one.finding.gain_s)} on rank {one.rank}" if one.finding.gain_s > 0 else ""
     return f"costs {shown}{more}{gain}"
-
-
-def named(ranks: Sequence[int]) -> str:
-    """ "ranks 0, 1 and 3" """
-    shown = ", ".join(map(str, ranks[:_NAMED])) + (f" and {len(ranks) - _NAMED:,} more" if len(ranks) > _NAMED else "")
-    return f"rank{'s' * (len(ranks) > 1)} {shown}"
 
 
 def to_json(

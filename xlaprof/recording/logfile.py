@@ -321,8 +321,17 @@ def _lock(fd: int) -> None:
             raise BlockingIOError(error.errno, "another process is recording into it") from None
 
 
+_spawned = (0, 1)  # what this process was started as
+
+
+def be_rank(rank: int, world: int) -> None:
+    """Say which rank this process is, of how many, where the environment does not."""
+    global _spawned
+    _spawned = rank, world
+
+
 def rank_and_world() -> tuple[int, int]:
-    """This process's rank and the number of processes, as torchrun or mpirun set them; (0, 1) otherwise."""
+    """This process's rank and the number of processes, as torchrun, mpirun or who started it says; else (0, 1)."""
     for rank, world in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")):
         try:
             found = int(os.environ[rank]), int(os.environ[world])
@@ -330,7 +339,7 @@ def rank_and_world() -> tuple[int, int]:
             continue
         if 0 <= found[0] < found[1]:
             return found
-    return 0, 1
+    return _spawned
 
 
 def rank_path(path: str, rank: int, world: int) -> str:

@@ -106,14 +106,13 @@ def _ops(ops: tuple[int, ...]) -> str:
 
 def _wait(one: Waited) -> str:
     line = f"{one.place.code or 'a line'} ({short(one.place)})" if one.place.line else one.place.file
-    stood = f"waited for it at {line}" if one.together else f"stood at {line}"
-    return (
-        f"rank {one.of} compiled it for {duration(one.compile_s)}; rank {one.rank} {stood} for {duration(one.seconds)}"
-    )
+    stood = "waited for it" if one.together else "stood"
+    seconds = f"rank {one.of} compiled it for {duration(one.compile_s)}; for {duration(one.seconds)} of that"
+    return f"{seconds} rank {one.rank} {stood} at {line}"
 
 
 def numbers(ranks: Sequence[int], most: int = 8) -> str:
-    """ "ranks 0, 1 and 3 more" """
+    """ "ranks 0, 1, 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 4 more" """
     shown = ", ".join(map(str, ranks[:most])) + (f" and {len(ranks) - most:,} more" if len(ranks) > most else "")
     return f"rank{'s' * (len(ranks) > 1)} {shown}"
 

@@ -10,7 +10,7 @@ from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
 
-from xlaprof.analysis.views.compiled_apart import Apart
+from xlaprof.analysis.views.compiled_apart import Apart, numbers
 from xlaprof.analysis.views.ranks import Divergence, Rank, Ranks, Slow
 from xlaprof.text.cells import fit, shorten
 from xlaprof.text.quantities import duration, percent, plural
@@ -25,7 +25,6 @@ from xlaprof.tui.widgets.status import TONES
 from xlaprof.tui.widgets.table import Column, SortedTable
 
 _NAMED = 12  # divergences with their line
-_RANKS = 8  # numbers in a list
 
 
 class RankRow(msgspec.Struct, frozen=True):
@@ -240,7 +239,7 @@ def _programs(found: tuple[Divergence, ...], width: int) -> list[Line]:
     out = [line((f"{plural(len(found), 'program')} that only some ranks compiled", "bold"))]
     for one in found[:_NAMED]:
         step = f"in step {one.step:,}" if one.step >= 0 else "before the first step"
-        said = f"{one.what}: {_numbers(one.ranks)}, {step}, {duration(one.compile_s)}; not {_numbers(one.others)}"
+        said = f"{one.what}: {numbers(one.ranks)}, {step}, {duration(one.compile_s)}; not {numbers(one.others)}"
         out += [line((part, "$text-warning")) for part in textwrap.wrap(printable(said), width)]
         if one.place.line:
             code = f"  {place_text(one.place)}  {one.place.code}"
@@ -251,11 +250,6 @@ def _programs(found: tuple[Divergence, ...], width: int) -> list[Line]:
     if len(found) > _NAMED:
         out.append(quiet(f"and {len(found) - _NAMED:,} more"))
     return out
-
-
-def _numbers(ranks: tuple[int, ...]) -> str:
-    shown = ", ".join(map(str, ranks[:_RANKS])) + (f" and {len(ranks) - _RANKS:,} more" if len(ranks) > _RANKS else "")
-    return f"rank{'s' * (len(ranks) > 1)} {shown}"
 
 
 PANEL = RanksPanel
