@@ -74,9 +74,7 @@ class Totals(ReadsAndFallbacks):
         self.samples = 0  # of the main thread, in its long gaps
         self.holders: dict[int, str] = {}  # stack -> name of the thread that the main thread waited for
         self.breaks: dict[tuple[int, str, int], int] = {}
-        self.torch_compile = TorchCompile()
-        self.cuda_graphs = CudaGraphs()
-        self.torch_tpu = TorchTpu()
+        self.torch_compile, self.cuda_graphs, self.torch_tpu = TorchCompile(), CudaGraphs(), TorchTpu()
         self.jit = Jit()
         self.frozen = Frozen()
         self.alive = Alive()
