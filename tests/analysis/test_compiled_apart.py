@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from story import MS, Story
 
-from xlaprof.analysis.fold.standing import Standing
 from xlaprof.analysis.run import KeptRun
 from xlaprof.analysis.summary import summarize
+from xlaprof.analysis.timeline.standing import Standing
 from xlaprof.analysis.views.compiled_apart import Apart
 from xlaprof.analysis.views.details import details
 from xlaprof.analysis.views.ranks import Member, ranks

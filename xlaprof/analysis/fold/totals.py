@@ -14,6 +14,7 @@ from xlaprof.analysis.sums import add_bounded, kept, tally_of
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import SampleSpan, Seen
 from xlaprof.analysis.timeline.rhythm import Rhythm
+from xlaprof.analysis.timeline.standing import Standing
 
 from .alive import Alive
 from .cuda_graphs import CudaGraphs
@@ -22,7 +23,6 @@ from .distribution import Distribution
 from .frozen import Frozen
 from .jit import Jit
 from .reads_and_fallbacks import PLACES, ReadsAndFallbacks, pair
-from .standing import Standing
 from .tallies import FEW, CompileBill, CompileRecord, PauseTally, ScopeTally, Site, StepTally, Timed
 from .torch_compile import TorchCompile
 from .torch_tpu import TorchTpu
