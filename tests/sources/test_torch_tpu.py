@@ -30,6 +30,7 @@ from xlaprof.log import LogError
 from xlaprof.pages.terminal import render
 from xlaprof.recording.stacks import RawFrame
 from xlaprof.reports import fold
+from xlaprof.sources.torch_tpu import FILE
 from xlaprof.sources.torch_tpu.batches import Batches
 from xlaprof.sources.torch_tpu.graphs import Known, parsed
 
@@ -142,6 +143,35 @@ def test_reports_of_two_processes_add_up(tmp_path: Path) -> None:
     assert [one.count for one in report.torch_tpu.reasons] == [42, 42, 20]
     assert [place.line for place in report.torch_tpu.reasons[0].places] == [13]
     assert [one.count for one in report.findings if one.kind == "recompile"] == [6]
+
+
+def test_the_folder_will_do_where_it_has_one_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "dedicated_log_torch_trace_rank_0_a.log").write_text(tpu_logs.file(training()))
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert "52 batches" in capsys.readouterr().out
+    (tmp_path / "dedicated_log_torch_trace_rank_1_b.log").write_text(tpu_logs.file(training()))
+    assert cli.main(["report", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"xlaprof: {tmp_path} has 2 logs of TORCH_TRACE: name one of them, as {tmp_path}/dedicated")
+    assert said.count("\n") == 1
+
+
+def test_beside_recordings_it_is_no_folder_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "dedicated_log_torch_trace_a.log").write_text(tpu_logs.file(training()))
+    assert FILE.recognises(str(tmp_path), b"")
+    (tmp_path / "run.0.log").write_bytes(b"")
+    assert not FILE.recognises(str(tmp_path), b"")
+
+
+def test_what_torch_compile_itself_writes_is_no_damage(tmp_path: Path) -> None:
+    program = 'import torch; torch.compile(lambda x: x.sin(), backend="aot_eager")(torch.ones(3))'
+    env = {**os.environ, "TORCH_TRACE": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=env, cwd=tmp_path, check=True, timeout=120)
+    run, notes = fold(str(tmp_path))
+    report = run.report(str(tmp_path), notes)
+    assert (report.torch_tpu.batches, report.observed) == (0, False)
+    [note] = report.run.notes
+    assert "records of torch.compile left out" in note
 
 
 # -- damage

@@ -1,4 +1,4 @@
-"""A file that TORCH_TRACE wrote, of a program on another machine, say: TorchTPU's batches in it.
+"""What TORCH_TRACE wrote, a file or the folder with it, on another machine, say: TorchTPU's batches in it.
 
 A record is a head line with its metadata as JSON, and lines of its payload, each behind a tab. What ``torch.compile``
 wrote into the file is counted and left out: only a recording has the program's own lines and values for that.
@@ -6,6 +6,8 @@ wrote into the file is counted and left out: only a recording has the program's 
 
 from __future__ import annotations
 
+import glob
+import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -14,7 +16,7 @@ import msgspec
 
 from xlaprof import events
 from xlaprof.bounds import cut
-from xlaprof.log import opening
+from xlaprof.log import LogError, opening
 from xlaprof.text.quantities import plural
 
 from .batches import MARK, Batches
@@ -32,16 +34,28 @@ _UNDATED = "their moments are not known, and they are put at that of the batch b
 
 class TraceFile:
     name = "TORCH_TRACE"
-    looks_for = "a log of PyTorch's structured trace, dedicated_log_torch_trace_*.log"
+    looks_for = "a log of PyTorch's structured trace, dedicated_log_torch_trace_*.log, or a folder with one"
 
     def recognises(self, path: str, head: bytes) -> bool:
-        return _HEAD.match(head) is not None
+        return bool(_within(path)) if os.path.isdir(path) else _HEAD.match(head) is not None
 
     def open(self, path: str) -> TraceReader:
-        return TraceReader(path)
+        if not os.path.isdir(path):
+            return TraceReader(path)
+        found = _within(path)
+        if len(found) != 1:
+            one = min(found, default=path)
+            raise LogError(f"{path} has {plural(len(found), 'log')} of TORCH_TRACE: name one of them, as {one}")
+        return TraceReader(found[0])
 
     def follow(self, path: str) -> None:
         return None
+
+
+def _within(folder: str) -> list[str]:
+    """The logs of TORCH_TRACE in a folder, where no others are."""
+    logs = sorted(glob.glob(os.path.join(glob.escape(folder), "*.log")))
+    return logs if all(os.path.basename(log).startswith("dedicated_log_torch_trace_") for log in logs) else []
 
 
 class _Record(NamedTuple):
@@ -86,6 +100,7 @@ class TraceReader:
         batches, ids, pid = Batches(), _Ids(), 0
         emitter = Emitter(ids.text, ids.place)
         last, begin = 0, -1  # ns of the unix clock
+        end = _BEFORE_NS
         for record in self._records():
             pid = pid or record.pid
             try:
@@ -103,8 +118,10 @@ class TraceReader:
                 event = emitter.event(batch, max(0, last - begin + _BEFORE_NS))
                 yield from ids.new()
                 yield event
+                end = max(end, event.t + event.dur)
         if begin < 0:
-            yield events.Header(events.SCHEMA, pid=pid, mono_ns=0, unix_ns=0)
+            yield events.Header(events.SCHEMA, pid=pid, mono_ns=end, unix_ns=0)
+        yield events.End(end)  # how the program ended such a file never says: nobody is to be told that it was killed
 
     def _fail(self, why: str) -> None:
         self._damaged += 1
