@@ -15,7 +15,7 @@ from xlaprof.analysis.timeline.standing import Standing
 from xlaprof.analysis.views.compiled_apart import Apart
 from xlaprof.analysis.views.details import details
 from xlaprof.analysis.views.ranks import Member, ranks
-from xlaprof.events import DynamoCompile, Guard, Look, Recompile
+from xlaprof.events import Compiling, DynamoCompile, Guard, Look, Recompile
 
 
 class Compiled:
@@ -83,7 +83,7 @@ def test_a_rank_that_compiles_again_alone_is_named_with_its_reason_and_with_who_
     assert [(one.rank, one.graphs, one.again, one.parts) for one in found.ranks] == [(0, 1, 0, 4), (1, 2, 1, 4)]
     assert found.graphs == (), "the numbers tell it"
     (wait,) = found.waits
-    assert (wait.rank, wait.of, wait.place.line, wait.together) == (0, 1, 41, True)
+    assert (wait.ranks, wait.of, wait.place.line, wait.together) == ((0,), 1, 41, True)
     assert (wait.seconds, wait.compile_s) == (pytest.approx(1.8), pytest.approx(1.8)), "the clocks began apart"
     assert found.told == (
         "rank 0: 1 graph of 4 parts, 500 ms",
@@ -98,6 +98,9 @@ def test_as_many_graphs_that_are_not_the_same_are_told_with_their_operations() -
     assert [one.told for one in found] == [
         ("as many graphs, but not the same: 17 operations on rank 0, 16 operations on ranks 1, 2",)
     ]
+    other = Compiled(1).compile(graph="with rank 1's", ops=15).compile(graph="and larger", ops=15, guard=size(32))
+    (more,) = beside(Compiled(0).compile(), other)
+    assert more.told[-1] == "no graph is the same on all: 16 operations on rank 0, 15, 15 operations on rank 1"
     older = [Compiled(0).compile(graph=""), Compiled(1).compile()]
     assert beside(*older) == (), "a recording without hashes says nothing of them"
 
@@ -121,6 +124,25 @@ def test_a_rank_that_has_not_come_as_far_is_not_said_to_differ() -> None:
     unfinished = Member("run.rank0.log", summarize(settled, "run.rank0.log", (), None), details=details(settled))
     assert ranks([unfinished, ahead.member()]).functions == ()
     assert len(ranks([behind.member(), ahead.member()]).functions) == 1, "once it has ended it does"
+
+
+def test_a_rank_that_still_compiles_is_named_with_those_that_wait_for_it() -> None:
+    hanging = Compiled(3, 4).compile(100)
+    hanging.story.emit(Compiling(hanging.story.now, 0, hanging.call, "dynamo"))
+    others = [Compiled(rank, 4).compile(100).stand(5_000) for rank in range(3)]
+    others[2].stand(200, others[2].loading)
+    members = []
+    for one in (*others, hanging):
+        settled = KeptRun().feed_all(one.story.events).settled()
+        members.append(Member(f"{one.rank}", summarize(settled, f"{one.rank}", (), None), details=details(settled)))
+    (found,) = ranks(members).unended
+    assert (found.rank, found.seconds, found.place.line) == (3, pytest.approx(5.2), 40)
+    assert found.told == (
+        "rank 3 still compiles for loss = model(x).mean() (train.py:40), 5.20 s after it began; "
+        "ranks 0, 1, 2 wait for it at loss.backward() (train.py:41), for 5.00 s so far"
+    )
+    assert ranks([others[0].member(), hanging.member()]).unended == (), "its recording has ended, and the compilation"
+    assert ranks(members[-1:]).unended == ()
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 900), st.integers(0, 300)), max_size=60))

@@ -95,7 +95,7 @@ def test_functions_that_ranks_compiled_unlike_each_other_are_told_with_who_waite
     (function,) = json.loads(told(tmp_path, capsys, "--json"))["functions"]
     assert [(row["rank"], row["graphs"], row["again"]) for row in function["ranks"]] == [(0, 0, 0), (1, 1, 1)]
     (wait,) = function["waits"]
-    assert (wait["rank"], wait["of"], wait["seconds"], wait["place"]["line"]) == (0, 1, pytest.approx(3.0), 41)
+    assert (wait["ranks"], wait["of"], wait["seconds"], wait["place"]["line"]) == ([0], 1, pytest.approx(3.0), 41)
     assert function["told"][-1] == waited
 
 

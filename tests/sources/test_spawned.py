@@ -119,7 +119,7 @@ def test_two_ranks_of_a_real_training_of_which_one_compiles_alone(
     assert (zero["graphs"], zero["again"], one["graphs"], one["again"]) == (1, 0, 3, 2)
     assert zero["parts"] == one["parts"] > 1
     assert one["changes"] == ["shape of x: f32[16,512] -> f32[18,512]", "shape of x: f32[18,512] -> f32[19,512]"]
-    wait = next(wait for wait in net["waits"] if (wait["rank"], wait["of"]) == (0, 1))
+    wait = next(wait for wait in net["waits"] if (wait["ranks"], wait["of"]) == ([0], 1))
     assert (wait["place"]["code"], wait["together"]) == ("loss.backward()", True)
     assert 0.2 <= wait["seconds"] <= wait["compile_s"]
     kinds = {(found["kind"], tuple(row["rank"] for row in found["by"])) for found in shown["findings"]}

@@ -51,6 +51,7 @@ def render(
     if others:
         head.append(f"\n! {plural(others, 'earlier program')} in the folder left out", "yellow")
     parts: list[RenderableType] = [head, *_table(ranks, pages, width), *_slowest(ranks, width)]
+    parts += [paragraph("! ", one.told, width, "bold yellow", "") for one in ranks.unended]
     parts += _apart(ranks.functions, width)
     parts += _diverging(ranks.divergences, width)
     parts += _findings(found, [page.report.run.rank for page in pages], width, hidden)
@@ -197,6 +198,7 @@ def to_json(
         "ranks": rows,
         "slow": slow,
         "divergences": to_builtins(ranks.divergences),
+        "unended": [{**to_builtins(one), "told": one.told} for one in ranks.unended],
         "functions": [{**to_builtins(one), "told": one.told} for one in ranks.functions],
         "findings": [
             {

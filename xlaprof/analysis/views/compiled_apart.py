@@ -52,14 +52,33 @@ class Alike(msgspec.Struct, frozen=True):
 
 
 class Waited(msgspec.Struct, frozen=True):
-    """A rank stood at a line while another one compiled."""
+    """Ranks stood at a line while another one compiled."""
 
-    rank: int  # that stood there
+    ranks: tuple[int, ...]  # that stood there
     place: Place
-    seconds: float
+    seconds: float  # the median of theirs
     of: int  # the rank that compiled, meanwhile
-    compile_s: float  # all that it compiled of the function while the other stood there for part of the time
+    compile_s: float  # all that it compiled of the function while they stood there for part of the time
     together: bool  # the line returns once all ranks have come there
+
+
+class Unended(msgspec.Struct, frozen=True):
+    """A rank compiles, and others wait for it: as far as their recordings go."""
+
+    rank: int
+    place: Place  # that called what is compiled
+    seconds: float  # so far
+    waits: tuple[Waited, ...]  # the longest first
+
+    @property
+    def told(self) -> str:
+        """All of it, in a sentence."""
+        stood = "; ".join(
+            f"{_who(one)} at {_line(one.place)}, for {duration(one.seconds)} so far" for one in self.waits
+        )
+        return (
+            f"rank {self.rank} still compiles for {_line(self.place)}, {duration(self.seconds)} after it began; {stood}"
+        )
 
 
 class Apart(msgspec.Struct, frozen=True):
@@ -69,7 +88,9 @@ class Apart(msgspec.Struct, frozen=True):
     place: Place  # its definition
     step: int  # in which it was compiled again first; -1: before the first step, or never
     ranks: tuple[OfRank, ...]  # by number
-    graphs: tuple[Alike, ...] = ()  # more than one where ranks with as many graphs have others; empty: alike, not known
+    graphs: tuple[
+        Alike, ...
+    ] = ()  # where as many are not the same, or none is on all; empty: nothing like that is known
     waits: tuple[Waited, ...] = ()  # the longest first
 
     @property
@@ -96,7 +117,9 @@ class Apart(msgspec.Struct, frozen=True):
     def _graphs(self) -> Iterator[str]:
         if self.graphs:
             each = (f"{_ops(one.ops)} on {numbers(one.ranks)}" for one in self.graphs[:NAMED])
-            yield f"as many graphs, but not the same: {', '.join(each)}"
+            as_many = len({row.graphs for row in self.ranks}) == 1
+            what = "as many graphs, but not the same" if as_many else "no graph is the same on all"
+            yield f"{what}: {', '.join(each)}"
 
 
 def _ops(ops: tuple[int, ...]) -> str:
@@ -105,10 +128,22 @@ def _ops(ops: tuple[int, ...]) -> str:
 
 
 def _wait(one: Waited) -> str:
-    line = f"{one.place.code or 'a line'} ({short(one.place)})" if one.place.line else one.place.file
     stood = "waited for it" if one.together else "stood"
     seconds = f"rank {one.of} compiled it for {duration(one.compile_s)}; for {duration(one.seconds)} of that"
-    return f"{seconds} rank {one.rank} {stood} at {line}"
+    return f"{seconds} {numbers(one.ranks)} {stood} at {_line(one.place)}"
+
+
+def _who(one: Waited) -> str:
+    """ "ranks 0, 2 wait for it", "rank 0 stands" """
+    several = len(one.ranks) > 1
+    verb = ("wait for it" if several else "waits for it") if one.together else ("stand" if several else "stands")
+    return f"{numbers(one.ranks)} {verb}"
+
+
+def _line(place: Place) -> str:
+    if not place.line:
+        return place.file or "a line that is not known"
+    return f"{place.code} ({short(place)})" if place.code else short(place)
 
 
 def numbers(ranks: Sequence[int], most: int = 8) -> str:
@@ -131,7 +166,8 @@ def apart(members: Sequence[_Member]) -> list[Apart]:
         step = min((again.step for function in having.values() for again in function.again), default=-1)
         come = [run.rank for run, at, _ in members if run.finished or at > step]
         rows = tuple(_row(rank, having.get(rank)) for rank in come)
-        waits = tuple(_waits(having, members))
+        waited = (wait for rank, function in having.items() for wait in _waits(rank, function.spans, members))
+        waits = tuple(sorted(waited, key=lambda one: -one.seconds)[:NAMED])
         alike = tuple(_alike({rank: having[rank] for rank in come if rank in having}))
         unlike = len({(row.graphs, row.again, row.parts) for row in rows}) > 1
         if unlike or alike or waits:
@@ -141,7 +177,9 @@ def apart(members: Sequence[_Member]) -> list[Apart]:
 
 def _cost(one: Apart) -> tuple[float, float]:
     """Seconds that ranks waited, and that one of them compiled."""
-    return sum(wait.seconds for wait in one.waits), max((row.compile_s for row in one.ranks), default=0.0)
+    return sum(wait.seconds * len(wait.ranks) for wait in one.waits), max(
+        (row.compile_s for row in one.ranks), default=0.0
+    )
 
 
 _NONE = OfRank(0, 0, 0, 0, 0.0, ())
@@ -155,33 +193,58 @@ def _row(rank: int, function: Function | None) -> OfRank:
 
 
 def _alike(having: dict[int, Function]) -> Iterator[Alike]:
-    """The ranks by their graphs, where all have as many and all graphs are known, but some are others."""
-    if len({function.graphs for function in having.values()}) != 1 or not all(one.texts for one in having.values()):
+    """The ranks by their graphs, where all graphs are known and some are others: of as many, or all of them."""
+    texts = {rank: function.texts for rank, function in having.items()}
+    if not texts or not all(texts.values()):
         return
+    as_many = len({function.graphs for function in having.values()}) == 1
+    if not as_many and frozenset.intersection(*map(frozenset, texts.values())):
+        return  # some have more of them, which is told
     by: dict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
-    for rank, function in having.items():
-        by[function.texts].append(rank)
+    for rank, graphs in texts.items():
+        by[graphs].append(rank)
     if len(by) > 1:
-        for texts, ranks in by.items():
-            yield Alike(tuple(sorted(ranks)), tuple(ops for _, ops in texts))
+        for graphs, ranks in by.items():
+            yield Alike(tuple(sorted(ranks)), tuple(ops for _, ops in graphs))
 
 
-def _waits(having: dict[int, Function], members: Sequence[_Member]) -> Iterator[Waited]:
-    """Who stood where while a rank compiled, the longest first."""
+def unended(members: Sequence[_Member]) -> list[Unended]:
+    """The compilations that have not ended, where others wait for them, the longest first."""
+    now = max((end for _, _, details in members for end in _ends(details)), default=0.0)
     found = []
-    for of, function in having.items():
-        spans = [(start, end) for start, end in function.spans if end - start >= _WORTH_S]
-        for run, _, details in members:
-            waited: dict[Place, tuple[float, float]] = {}
-            for start, end in spans if run.rank != of else ():
-                for place, seconds in _stood(details.stood, start, end).items():
-                    if seconds >= (_OF_IT if _together(place) else MOST) * (end - start):
-                        before, compiled = waited.get(place, (0.0, 0.0))
-                        waited[place] = before + seconds, compiled + end - start
-            for place, (seconds, compiled) in waited.items():
-                if seconds >= _WORTH_S:
-                    found.append(Waited(run.rank, place, seconds, of, compiled, _together(place)))
-    yield from sorted(found, key=lambda one: -one.seconds)[:NAMED]
+    for run, _, details in members:
+        if details.compiling is not None and not run.finished:
+            start = details.compiling.start_s
+            waits = _waits(run.rank, [(start, max(start, now))], members)
+            if waits:
+                found.append(Unended(run.rank, details.compiling.place, now - start, tuple(waits[:NAMED])))
+    return sorted(found, key=lambda one: -one.seconds)
+
+
+def _ends(details: Details) -> Iterator[float]:
+    """Last moments of what is known of a rank."""
+    yield from (one.end_s for one in details.stood[-1:])
+    if details.compiling is not None:
+        yield details.compiling.end_s
+
+
+def _waits(of: int, spans: Sequence[tuple[float, float]], members: Sequence[_Member]) -> list[Waited]:
+    """Who stood where while the rank ``of`` compiled, the longest first."""
+    waited: dict[Place, dict[int, tuple[float, float]]] = defaultdict(dict)
+    spans = [(start, end) for start, end in spans if end - start >= _WORTH_S]
+    for run, _, details in members:
+        for start, end in spans if run.rank != of else ():
+            for place, seconds in _stood(details.stood, start, end).items():
+                if seconds >= (_OF_IT if _together(place) else MOST) * (end - start):
+                    before, compiled = waited[place].get(run.rank, (0.0, 0.0))
+                    waited[place][run.rank] = before + seconds, compiled + end - start
+    found = []
+    for place, by in waited.items():
+        long = {rank: one for rank, one in by.items() if one[0] >= _WORTH_S}
+        if long:
+            seconds, compiled = median(one[0] for one in long.values()), max(one[1] for one in long.values())
+            found.append(Waited(tuple(sorted(long)), place, seconds, of, compiled, _together(place)))
+    return sorted(found, key=lambda one: -one.seconds)
 
 
 def _stood(stood: Sequence[Stood], start: float, end: float) -> dict[Place, float]:

@@ -127,6 +127,7 @@ class Details(msgspec.Struct, frozen=True):
     graphs: tuple[Graph, ...] = ()  # in order of compilation
     functions: tuple[Function, ...] = ()  # of torch.compile, the one that took longest to compile first
     stood: tuple[Stood, ...] = ()  # where the main thread was for long, in order of time
+    compiling: Stood | None = None  # a compilation whose end is not recorded: from its begin to the last event
     jax: tuple[Again, ...] = ()  # programs of JAX that were made again
     transfers: tuple[Transfer, ...] = ()  # the longest first
     lines: tuple[LineCost, ...] = ()  # the dearest first
@@ -138,6 +139,7 @@ def details(run: Fold) -> Details:
         graphs=tuple(_graphs(run)),
         functions=tuple(_functions(run)),
         stood=tuple(_stood(run)),
+        compiling=_compiling(run),
         jax=tuple(_again(run, record, record.event.dur) for record in run.jit.records[:GRAPHS]),
         transfers=tuple(_transfers(run)),
         lines=tuple(_lines(run)),
@@ -195,6 +197,13 @@ def _functions(run: Fold) -> Iterator[Function]:
 def unix_s(run: Fold, t: int) -> float:
     """A moment of the recording on the clock that hosts share."""
     return (t + run.header.unix_ns - run.header.mono_ns) / 1e9 if run.header is not None else t / 1e9
+
+
+def _compiling(run: Fold) -> Stood | None:
+    if run.compiling is None or run.end is not None:
+        return None
+    begun, place = run.compiling
+    return Stood(unix_s(run, begun), unix_s(run, max(begun, run.last)), place)
 
 
 def _stood(run: Fold) -> Iterator[Stood]:

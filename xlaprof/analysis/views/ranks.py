@@ -13,7 +13,7 @@ from statistics import median
 import msgspec
 
 from xlaprof.analysis.model import Finding, Place, Report
-from xlaprof.analysis.views.compiled_apart import Apart, apart
+from xlaprof.analysis.views.compiled_apart import Apart, Unended, apart, unended
 from xlaprof.analysis.views.course import Course
 from xlaprof.analysis.views.details import Details, changed
 from xlaprof.text.parts import PARTS
@@ -86,6 +86,7 @@ class Ranks(msgspec.Struct, frozen=True):
     slow: Slow | None = None  # None: none is worth naming
     divergences: tuple[Divergence, ...] = ()
     functions: tuple[Apart, ...] = ()  # of torch.compile, that are not the same on all
+    unended: tuple[Unended, ...] = ()  # compilations that go on, and that others wait for
 
 
 class Shared(msgspec.Struct, frozen=True):
@@ -121,6 +122,7 @@ def ranks(members: Sequence[Member]) -> Ranks:
     last = min((one.course.bars[-1].last for one in enough), default=-1)
     rows = [_rank(one, first, last) if one in enough else _unlike(one) for one in members]
     compared = [(row, one) for row, one in zip(rows, members, strict=True) if row.compared]
+    known = [(one.report.run, one.report.activity.step, one.details) for one in members]
     return Ranks(
         world=world,
         ranks=tuple(rows),
@@ -129,7 +131,8 @@ def ranks(members: Sequence[Member]) -> Ranks:
         last=last if compared else -1,
         slow=_slow(compared) if len(compared) > 1 else None,
         divergences=tuple(_divergences(members)) if len(members) > 1 else (),
-        functions=tuple(apart([(one.report.run, one.report.activity.step, one.details) for one in members])),
+        functions=tuple(apart(known)),
+        unended=tuple(unended(known)),
     )
 
 

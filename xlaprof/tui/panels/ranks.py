@@ -194,6 +194,8 @@ class RanksDetail(Panel[Seen]):
             out += bar_rows(rows, one.cycle_s or 1.0, width)
         if len(ranks.ranks) > 1:
             out.append(line(""))
+            for still in ranks.unended:
+                out += [line((part, "$text-warning")) for part in textwrap.wrap(printable(still.told), wide)]
             out += _diverging(ranks, wide)
         return out
 
