@@ -46,8 +46,9 @@ OF_VALUES = re.compile(
 NO_ANSWER = re.compile(r"INTERNAL ASSERT|SmallVector unable to grow")
 #: what no XLA device has: layouts and dtypes, more than 64 dimensions, a negative size (of no element)
 NOT_ON_XLA = re.compile(r"cannot live on xla|number of dimensions must be within|negative dimensions are not allowed")
-#: what only the CPU takes, as it does not look: a number that grows into a matrix
-UNSEEN = {("addbmm", "in place")}
+#: what only the CPU takes: it does not look how a number grows into a matrix, and torch.norm() calls what takes two
+#: dimensions where it does not know the device
+UNSEEN = {("addbmm", "in place"), ("norm.fro", "out=")}
 #: their CPU kernels do not look how large some arguments are, and read beyond them: what comes of it is chance, and may
 #: be the end of the process
 UNBOUNDED = {
