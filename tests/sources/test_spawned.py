@@ -118,9 +118,73 @@ def test_two_ranks_of_a_real_training_of_which_one_compiles_alone(
     zero, one = net["ranks"]
     assert (zero["graphs"], zero["again"], one["graphs"], one["again"]) == (1, 0, 3, 2)
     assert zero["parts"] == one["parts"] > 1
+    assert net["graphs"] == [], "rank 0's graph is one of rank 1's"
     assert one["changes"] == ["shape of x: f32[16,512] -> f32[18,512]", "shape of x: f32[18,512] -> f32[19,512]"]
     wait = next(wait for wait in net["waits"] if (wait["ranks"], wait["of"]) == ([0], 1))
     assert (wait["place"]["code"], wait["together"]) == ("loss.backward()", True)
     assert 0.2 <= wait["seconds"] <= wait["compile_s"]
     kinds = {(found["kind"], tuple(row["rank"] for row in found["by"])) for found in shown["findings"]}
     assert kinds == {("recompile", (1,))}, "nothing that DDP does is a finding"
+
+
+FSDP = """
+import sys
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def train(rank, store):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    torch.set_num_threads(1)
+    model = Net()
+    for part in (*model.blocks, model):
+        fully_shard(part, mesh=init_device_mesh("cpu", (2,)))
+    model = torch.compile(model, backend="aot_eager")
+    for _ in range(3):
+        model(torch.randn(8, 16)).square().mean().backward()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    mp.spawn(train, args=(sys.argv[1],), nprocs=2)
+"""
+
+
+@pytest.mark.slow
+def test_what_fsdp_does_around_blocks_is_told_as_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "fsdp.py").write_text(FSDP)
+    (tmp_path / "logs").mkdir()
+    command = [sys.executable, "-m", "xlaprof", "run", "-o", "logs/run.log", "fsdp.py", str(tmp_path / "store")]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stderr.split())
+    assert "by design: FSDP runs its hooks, which gather parameters and free them, outside of graphs" in said
+    assert main(["report", str(tmp_path / "logs"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["findings"] == [], "nothing that FSDP does is a finding"
+    assert [one["graphs"] for one in shown["functions"]] in ([], [[]]), "both ranks have the same graphs"
