@@ -2,11 +2,11 @@
 
     nice python benchmarks/diagnosis.py [NAME ...] [--programs DIR] [--json] [--logs DIR [--again]] [--page FILE]
 
-Each program of ``tests/zoo`` (or DIR: ``tests/zoo_jax``) and its fixed version run under ``xlaprof run --json``, one
-after the other, in a process of their own, as a user runs them. A finding counts when kind, line and change are those
-of the program's ``expected.json``; the rule, word for word, is the text of ``tests/zoo/truth.py``. In short: numbers
-and shapes of a change have to be the truth's, changes in words have to be of the same sort, and anything that is
-reported beside the truth, on a clean or on a fixed program, is a false alarm.
+Each program of ``tests/zoo`` (or DIR: ``tests/zoo_jax``, ``tests/zoo_compile``) and its fixed version run under
+``xlaprof run --json``, one after the other, in a process of their own, as a user runs them. A finding counts when kind,
+line and change are those of the program's ``expected.json``; the rule, word for word, is the text of
+``tests/zoo/truth.py``. In short: numbers and shapes of a change have to be the truth's, changes in words have to be of
+the same sort, and anything that is reported beside the truth, on a clean or on a fixed program, is a false alarm.
 
 ``recall`` is the share of truths that were found, ``precision`` the share of findings that are right. The exit code is
 1 below a recall of 95 %, with a false alarm, or when a program failed. ``--logs`` keeps the recordings, and with
@@ -40,8 +40,11 @@ from tests.zoo.truth import Score, Story, Truth, score, stories, wrong  # noqa: 
 
 #: scores of first runs, kept by hand: nobody can repeat a first run
 UNSEEN = Path(__file__).parent / "unseen.md"
-#: the scores of the zoo of JAX's programs, as ``--section`` writes them
-OF_JAX = Path(__file__).parent / "zoo_jax.md"
+#: the other zoos, each a folder of ``tests`` and a part of the page: title, and whose programs they are
+OTHERS = {
+    "zoo_jax": ("The zoo of JAX's programs", "programs of jax, flax, equinox and optax"),
+    "zoo_compile": ("The zoo of torch.compile", "programs of torch.compile, alone and under libraries"),
+}
 RECALL = 0.95
 _LIMIT_S = 600
 
@@ -79,6 +82,11 @@ class Rates(NamedTuple):
 
 #: their mistake is one by PyTorch/XLA's rules alone: by default a learning rate of 0 is no graph of its own
 _STRICT = {"warmup_lr_zero", "adamw_warmup_python"}
+
+
+def part_on(zoo: str) -> Path:
+    """Where ``--section`` puts the part of the page on one of the other zoos."""
+    return Path(__file__).parent / f"{zoo}.md"
 
 
 def report(program: Path, log: Path, *, again: bool = False) -> dict[str, Any]:
@@ -254,8 +262,7 @@ def page(results: list[Result]) -> str:
         "",
         *UNSEEN.read_text().splitlines(),
         "",
-        *OF_JAX.read_text().splitlines(),
-        "",
+        *(line for zoo in OTHERS for line in (*part_on(zoo).read_text().splitlines(), "")),
         "## By kind",
         "",
         "| kind | mistakes | found | false alarms | recall | precision |",
@@ -280,26 +287,28 @@ def _wrong(results: list[Result], title: str) -> list[str]:
     return [title, "", *(f"- {n}: {w}: {s}" for n, w, s in wrongs), ""] if wrongs else []
 
 
-def section(results: list[Result]) -> str:
-    """``benchmarks/zoo_jax.md``, a part of the page: what the kept recordings of the zoo of JAX's programs give."""
+def section(results: list[Result], zoo: str) -> str:
+    """``benchmarks/ZOO.md``, a part of the page: what the kept recordings of another zoo give."""
+    title, whose = OTHERS[zoo]
     everything = rates(results)
     programs = [result for result in results if not result.story.name.endswith("_fixed")]
     clean = [result for result in programs if not result.story.truths]
     twins = [result for result in results if result.story.name.endswith("_fixed")]
     alarms = [sum(len(result.score.alarms) for result in some) for some in (programs, twins)]
     lines = [
-        "## The zoo of JAX's programs",
+        f"## {title}",
         "",
-        f"`tests/zoo_jax/` has recordings of {len(programs)} programs of jax, flax, equinox and optax, {len(clean)} of",
-        "them clean, by authors who had not read the diagnosis' code, and of the fixed versions of",
-        f"{len(twins)}. This is what the diagnosis makes of them today, by the rule of `tests/zoo/truth.py`, which",
-        "takes kind, line and idea by the letter: a true finding that no author knew is a false alarm here. The",
-        "diagnosis was mended with most of these programs; what counts as quality is their first runs, told above.",
+        f"`tests/{zoo}/` has recordings of {len(programs)} {whose},",
+        f"{len(clean)} of them clean, by authors who had not read the diagnosis' code"
+        + (f", and of the fixed versions of {len(twins)}." if twins else "."),
+        "This is what the diagnosis makes of them today, by the rule of `tests/zoo/truth.py`, which takes kind, line",
+        "and idea by the letter: a true finding that nobody wrote down is a false alarm here. The diagnosis has been",
+        "mended with most of these programs since; what counts as quality is their first runs, told above.",
         "**This is a regression score.**",
         "",
         f"- **Recall {everything.recall:.1%}**: {everything.met} of {everything.truths} mistakes are named.",
-        f"- **Precision {everything.precision:.1%}**: {alarms[0]} false alarms in the programs, {alarms[1]} in the",
-        "  fixed versions.",
+        f"- **Precision {everything.precision:.1%}**: {alarms[0]} false alarms in the programs"
+        + (f", {alarms[1]} in the fixed versions." if twins else "."),
         "",
         "| kind | mistakes | found | false alarms | recall | precision |",
         "|---|---:|---:|---:|---:|---:|",
@@ -308,9 +317,9 @@ def section(results: list[Result]) -> str:
             for name, one in rows(results)
         ),
         "",
-        "| program | mistakes | found | false alarms | in its fixed version |",
-        "|---|---:|---:|---:|---:|",
-        *_by_program(results),
+        "| program | mistakes | found | false alarms |" + (" in its fixed version |" if twins else ""),
+        "|---|---:|---:|---:|" + ("---:|" if twins else ""),
+        *(line if twins else line.removesuffix("  |") for line in _by_program(results)),
         "",
         *_wrong(results, "What is missed or wrong:"),
     ]
@@ -341,6 +350,8 @@ def main() -> int:
     parser.add_argument("--section", type=Path, metavar="FILE", help="write the page's part on this zoo")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the page of the documentation")
     args = parser.parse_args()
+    if args.section and args.programs.name not in OTHERS:
+        parser.error(f"--section is for {', '.join(OTHERS)}: --programs is {args.programs}")
     chosen = [
         s for s in stories(args.programs.absolute()) if not args.names or s.name.removesuffix("_fixed") in args.names
     ]
@@ -365,7 +376,7 @@ def main() -> int:
     else:
         show(results, Console())
     if args.section:
-        args.section.write_text(section(results))
+        args.section.write_text(section(results, args.programs.name))
     if args.page:
         args.page.write_text(page(results))
     everything = rates(results)

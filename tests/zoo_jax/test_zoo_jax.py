@@ -51,8 +51,8 @@ def test_kept_recordings_are_small_and_remember_no_machine() -> None:
 
 
 def test_the_page_says_what_the_recordings_give_today() -> None:
-    section = diagnosis.section(diagnosis.kept(STORIES, FOLDER))
-    assert section == diagnosis.OF_JAX.read_text()
+    section = diagnosis.section(diagnosis.kept(STORIES, FOLDER), FOLDER.name)
+    assert section == diagnosis.part_on(FOLDER.name).read_text()
     assert section in (ROOT / "docs" / "diagnosis.md").read_text()
 
 
