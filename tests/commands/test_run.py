@@ -271,6 +271,16 @@ def test_a_program_that_runs_another_under_xlaprof_run_has_two_recordings_and_tw
     assert done.stderr.count("xlaprof  run.2.log") == done.stderr.count("xlaprof  run.log") == 1
 
 
+def test_processes_that_do_the_work_unrecorded_are_told_with_the_way_to_record_them(tmp_path, write):
+    write("inner.py", "import time\nwhile time.process_time() < 4:\n    pass")
+    starts = "import subprocess, sys\nsubprocess.run([sys.executable, {}'inner.py'], check=True)"
+    done = xlaprof_run(tmp_path, write("outer.py", starts.format("")))
+    said = (
+        "xlaprof: processes that the program started took 4 s of the processor and were not recorded: start them with "
+    )
+    assert f"{said}'python -m xlaprof run SCRIPT'" in done.stderr
+
+
 @pytest.mark.parametrize("ending", ["", "except KeyboardInterrupt: print('handled'); sys.exit(5)"])
 @pytest.mark.parametrize("how", [["stops.py"], ["-m", "stops"]])
 def test_an_interrupt_ends_a_program_as_without_xlaprof(how, ending, tmp_path, write):

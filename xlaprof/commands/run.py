@@ -203,12 +203,27 @@ def _print_report(recording: xlaprof.record, report: _Report) -> None:
                 with open(file, "w", opener=partial(private, mode=report.mode)) as opened:
                     opened.write(written.getvalue())
                 say(f"the report is in {file}")
+            elif not others and (seconds := _of_children()) and not xlaprof.report(path).observed:
+                say(
+                    f"processes that the program started took {seconds:.0f} s of the processor and were not recorded: "
+                    "start them with 'python -m xlaprof run SCRIPT' in the place of 'python SCRIPT'"
+                )
         except UserError as e:
             say(e.message)
         except OSError as e:
             say(f"cannot write the report to {e.filename}: {e.strerror}")
         if others and not report.as_json:
             say(f"this is rank 0; the others: {' '.join(map(os.path.relpath, others))}")
+
+
+def _of_children() -> float:
+    """Seconds of the processor that processes took which this one started and waited for; 0 where it took more."""
+    try:
+        from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
+    except ImportError:  # not on this system: it is not said
+        return 0.0
+    children, own = (sum(getrusage(who)[:2]) for who in (RUSAGE_CHILDREN, RUSAGE_SELF))
+    return children if children >= max(1.0, own) else 0.0
 
 
 def _json_beside(log: str) -> str:
