@@ -58,3 +58,10 @@ def test_reflectors_make_and_apply_an_orthogonal_matrix(dtype: torch.dtype, shap
                 torch.ormqr(reflectors, tau, c.mT.contiguous(), left=False, transpose=transpose)
 
     assert check(story).checked["aten.geqrf.default"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_matrices_of_no_element_have_a_factor_in_any_dtype(dtype: torch.dtype) -> None:
+    for size in ((0, 3, 3), (2, 0, 0)):
+        factor = torch.linalg.cholesky(torch.ones(size, dtype=dtype, device="xla"))
+        assert (factor.cpu().shape, factor.dtype) == (torch.Size(size), dtype)

@@ -31,6 +31,8 @@ def _cholesky_ex(x: Any, *, upper: bool = False, check_errors: bool = False) -> 
 
 
 def _cholesky(x: Any, upper: bool = False) -> Any:
+    if 0 in x.shape:  # of no element: in any dtype
+        return x
     # Only one triangle is read, as in LAPACK.
     factor = jnp.linalg.cholesky(adjoint(x) if upper else x, symmetrize_input=False)
     return adjoint(factor) if upper else factor
