@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,15 +24,14 @@ history: list[torch.Tensor] = []
 
 
 @pytest.fixture(autouse=True)
-def with_time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process looks for names for half a second in all: the tests before this one may have used it up."""
+def with_time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:  # half a second in all: others may have used it up
     monkeypatch.setattr(retainers, "_spent_ns", 0)
+    gc.unfreeze()  # what is frozen is not found
 
 
 @pytest.fixture(autouse=True)
 def with_no_trace_of_other_tests() -> Iterator[None]:
-    """A new graph is compared with those that ran before: with this test's alone."""
-    xr.forget_graphs()
+    xr.forget_graphs()  # a new graph is compared with those that ran before: with this test's alone
     yield
     parity.set_strict(False)
 

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from xlaprof.analysis.fold.alive import Reading
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import HeldStat, KeptStat, MemoryReading, MemoryStat
+from xlaprof.analysis.principles import LISTED
 
 
 def memory(run: Fold) -> MemoryStat:
@@ -33,6 +34,6 @@ def memory(run: Fold) -> MemoryStat:
         last=read(last),
         most=read(most),
         course=tuple(map(read, course)),
-        held=tuple(HeldStat(run.names.place(stack), tensors, size) for stack, tensors, size in alive.held),
+        held=tuple(HeldStat(run.names.place(stack), tensors, size) for stack, tensors, size in alive.held[:LISTED]),
         kept=KeptStat(kept.path, kept.kind, kept.length, tuple(map(run.names.place, kept.puts))) if kept else None,
     )

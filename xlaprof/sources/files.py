@@ -71,7 +71,7 @@ def recognise(path: str) -> FileSource:
         return xlaprof_log.FILE
     from . import registry
 
-    known = registry.file_sources()
+    known = sorted(registry.file_sources(), key=lambda source: source is not xlaprof_log.FILE)
     for source in known:
         try:
             if source.recognises(path, head):
