@@ -171,13 +171,15 @@ def test_errors_leave_nothing_behind() -> None:
     for _ in range(3):
         training.broken_step()
         training.step()
-    before, held = census(), in_use()
-    for _ in range(5):
-        training.broken_step()
-        training.step()
-
-    assert in_use() == held
-    assert census()[:2] == before[:2]
+    more = []
+    for _ in range(3):
+        before, held = census(), in_use()
+        for _ in range(5):
+            training.broken_step()
+            training.step()
+        after = census()
+        more.append((in_use() - held, after[0] - before[0], after[1] - before[1]))
+    assert (0, 0, 0) in more, more  # an error that leaves something does so each time; other tests' threads may end
 
 
 def normalized(x: torch.Tensor) -> None:

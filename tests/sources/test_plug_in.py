@@ -141,7 +141,6 @@ def test_what_no_source_reads_is_refused_by_every_verb(
     assert capsys.readouterr() == (
         "",
         f"xlaprof: {path} is no recording that xlaprof reads "
-        "(tried: TORCH_TRACE (a log of PyTorch's structured trace, dedicated_log_torch_trace_*.log, "
-        "or a folder with one); "
-        "xlaprof log (events as lines of JSON, the first a header))\n",
+        "(tried: xlaprof log (events as lines of JSON, the first a header); "
+        "TORCH_TRACE (a log of PyTorch's structured trace, dedicated_log_torch_trace_*.log, or a folder with one))\n",
     )
