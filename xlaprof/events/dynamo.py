@@ -39,6 +39,10 @@ class GraphBreak(Event, frozen=True, tag="break"):
     at: Id = 0  # Stack id: the line of a library where it was met, below ``stack``
 
 
+#: how the reason of a break begins where it is no break, but an error that leaves the function uncompiled
+FAILS = "its compilation fails"
+
+
 class DynamoCompile(Event, frozen=True, tag="dynamo"):
     """``torch.compile`` traced and compiled one version of a function, or of what follows a graph break in it."""
 

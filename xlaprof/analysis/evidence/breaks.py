@@ -12,8 +12,6 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import short
 
 Line = tuple[str, int]  # file, line
-#: how the reason begins where not a break but an error leaves a function uncompiled
-FAILS = "its compilation fails"
 
 
 class Broken(msgspec.Struct):

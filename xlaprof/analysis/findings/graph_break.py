@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from xlaprof.analysis.evidence import guard_failures, library_options
-from xlaprof.analysis.evidence.breaks import FAILS, Broken, captured, causes, ending, function_name, within
+from xlaprof.analysis.evidence.breaks import Broken, captured, causes, ending, function_name, within
 from xlaprof.analysis.evidence.counted import Matching, values
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.guard_failures import LIMIT, Blamed, is_a_librarys
@@ -32,6 +32,7 @@ from xlaprof.analysis.statements import nodes
 from xlaprof.analysis.sums import grouped, merged
 from xlaprof.analysis.uses import Use, needed_for, read_of
 from xlaprof.events import DynamoCompile, GraphBreak
+from xlaprof.events.dynamo import FAILS
 from xlaprof.text.quantities import duration, plural, times
 from xlaprof.text.strings import enumerated
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from xlaprof.events.dynamo import FAILS
 from xlaprof.recording.stacks import RawFrame, is_library
 
 
@@ -100,7 +101,7 @@ def parse_failure(text: str) -> Break | None:
     said = said if len(said) <= _MOST else f"{said[:_MOST]}..."
     frames = frames_in(stack)
     own = next((at for at, frame in enumerate(frames) if not is_library(frame.file, None)), 0)
-    return Break("", f"its compilation fails ({said.rstrip('.')})", "", (), "", True, "", frames[own:])
+    return Break("", f"{FAILS} ({said.rstrip('.')})", "", (), "", True, "", frames[own:])
 
 
 def _fields(body: str) -> dict[str, list[str]]:

@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from xlaprof.events.dynamo import FAILS
+
 from .breaks import Break
 
 if TYPE_CHECKING:
@@ -236,7 +238,7 @@ def explain(found: Break) -> tuple[str, str]:
     """Why the graph broke and what to change: a clause without a full stop, and a sentence (empty: none is known)."""
     if wrapped := _wrapped(found):
         return wrapped, ""
-    if found.title.startswith("its compilation fails"):
+    if found.title.startswith(FAILS):
         return found.title, _FAKE if "register_fake" in found.title else _FAILS
     if _in_logging(found):
         return _LOGGER
