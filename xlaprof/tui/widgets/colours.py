@@ -10,8 +10,8 @@ _PARTS = {
     "upload": ("#4fb8c4", "#0f7a87"),
     "dispatch": ("#70c66b", "#2f872a"),
     "transfer wait": ("#e6695f", "#b9261f"),
-    "fallback": ("#c8822d", "#d76423"),
-    "garbage collection": ("#b850a8", "#c04aac"),
+    "fallback": ("#c8822d", "#e0502a"),
+    "garbage collection": ("#b850a8", "#d848c0"),
     "named scopes": ("#8fa8c8", "#4a6488"),
     "other": ("#5c6670", "#a0a8b0"),
 }
