@@ -31,6 +31,8 @@ class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
     zeros_code: String = "torch.zeros({shape}, dtype={dtype}, device=device)"
     convert_code: String = "{name}.to({dtype})"
     pad_code: String = "torch.nn.functional.pad({name}, ({zeros}0, size - {name}.shape[{axis}]))"
+    #: compiles a step for several ``{sizes}`` before its loop; "" where nothing does
+    warm_code: String = "xlaprof.runtime.warm(step, *map(example, {sizes}))"
     #: writes ``new`` into ``buffer`` at ``position`` along ``{axis}``
     write_code: String = "buffer.index_copy({axis}, position, new)"
     #: what feeds the loop: how to read ahead, where its work can go, how to leave out a short last batch

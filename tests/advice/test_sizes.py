@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from msgspec.structs import replace
+from story import Story
 
+import xlaprof
 import xlaprof.runtime as xr
 from tests.advice.recompiled_programs import DEVICE, padded, steps
 from tests.advice.taken import Case, Program, findings, observe, take
-from xlaprof.events import Compile
+from xlaprof.events import Change, Compile
 
 NUMBERS = (2, 5, 3, 6, 4, 3, 6, 2, 5, 4)
 MOST = max(NUMBERS)
@@ -363,3 +367,34 @@ def test_what_works_along_no_padded_dimension_needs_no_mask(tmp_path: Path) -> N
     assert "pad it to" in finding.advice
     assert "must not count" not in finding.advice
     assert "That alone" not in finding.advice
+
+
+def test_the_sizes_that_rows_are_padded_to_are_compiled_ahead(tmp_path: Path) -> None:
+    """Short rows often, and long ones that cost so much more that each sort gets a size of its own. The last line of
+    the code is run as it stands: after it no step waits for a compiler."""
+    lengths = (*(4, 6, 5, 7, 3) * 8, 2_996, 3_000, 2_990)
+    story = Story()
+    barrier, move = story.line(40, "xr.sync()"), story.line(35, "x = x.to(device)")
+    first: dict[int, int] = {}
+    for before, n in pairwise((lengths[0], *lengths)):
+        change = Change("shape", f"f32[9,{before}]", f"f32[9,{n}]", "input of aten::tanh", made=move, moved=True)
+        with story.step():
+            new = replace(change, against=first[before]) if first and n not in first else None
+            story.barrier(barrier, n / 100, f"{n} long", 500, new)
+        first.setdefault(n, len(first) + 1)
+    (finding,) = story.findings("recompile")
+    assert "pad it to 7, 3000 (2 compiles instead of 8" in finding.advice
+    *_, warm = finding.remedy.splitlines()
+
+    def step(x: Any) -> None:
+        out = (x * 2.5).tanh().sum()
+        xr.sync()
+        del out
+
+    def training() -> None:
+        exec(warm, {"xlaprof": xlaprof, "step": step, "example": lambda n: (torch.empty(9, n, device="meta"),)})
+        for n in lengths:
+            step(padded(torch.ones(9, n), 1, 7, 3_000).to(DEVICE))
+
+    compiled = observe(training, tmp_path / "taken.log").of(Compile)
+    assert [one.trigger for one in compiled] == ["ahead", "ahead"]

@@ -191,6 +191,7 @@ def told_of(drawn: spans.Spans[Any, Any]) -> Any:
 
 @pytest.mark.usefixtures("tight")
 @given(st.one_of(long_runs(), long_runs(), trainings(), streams.map(ordered)), places)
+@example([*[Scope(0, 0, 0, depth=0), Gc(0, 0, 0)] * 2, StepDigest(0, 0, 50_000, 0, busy=50_000), Gc(0, 0, 0)], [])
 def test_what_is_drawn_of_it_is_the_same(events: list[AnyEvent], cuts: list[int]) -> None:
     assert drawn(events, cuts, columns=True) == drawn(events, cuts, columns=False)
 

@@ -35,11 +35,12 @@ _POSITIONS = (
 
 
 class Advice(NamedTuple):
-    """The sentence, the code, and the sizes to choose from where the fix is padding."""
+    """The sentence, the code, and of padding the sizes to choose from and those that the code pads to."""
 
     text: str
     remedy: str = ""
     buckets: tuple[Buckets, ...] = ()
+    edges: tuple[int, ...] = ()
 
 
 def advise(facts: Facts, group: Group) -> Advice:
@@ -47,7 +48,7 @@ def advise(facts: Facts, group: Group) -> Advice:
     change, words, name = group.first, facts.words, _name(facts, group)
     if group.sort == "shape":
         carried = grows(group) and not made_by(facts, change).line  # what a collate function makes is chosen there
-        return Advice(*growth.advise(facts, group)) if carried else _shape(facts, group)
+        return Advice(*growth.advise(facts, group)) if carried else _compiled_ahead(facts.words, _shape(facts, group))
     if group.sort == "scalar" and change.role != "shared":
         advice = _scalar(words, group)
         return advice._replace(text=" ".join((advice.text, *_others(facts, group), *_decided(facts, group))))
@@ -226,6 +227,7 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
         f"them.{_POSITIONS * positions}{more}",
         _pad(words, padded, best.edges) + weight,
         found,
+        best.edges,
     )
 
 
@@ -268,6 +270,15 @@ def _pad(words: Vocabulary, size: Size, edges: tuple[int, ...]) -> str:
         f"# on the host, before the batch is brought to the device{of_loss}\n{host}size = {to}\n"
         f"{name} = {_padded(words, size._replace(name=name))}"
     )
+
+
+def _compiled_ahead(words: Vocabulary, advice: Advice) -> Advice:
+    """With code that compiles a step for the sizes that remain: else it waits for a compiler at each of them."""
+    if len(advice.edges) < 2 or not words.warm_code:
+        return advice
+    warm = fill(words.warm_code, sizes=advice.edges)
+    note = "# before the loop, in parallel; example(size): the arguments of such a step, on meta"
+    return advice._replace(remedy="\n".join((advice.remedy, note, warm)))
 
 
 def _padder(place: Place) -> str:

@@ -111,9 +111,9 @@ class Lanes:
         told = drawn.tell(event) if end - start >= self.spans.grain else None
         for row in drawn.rows:
             self.spans.add((row, which, depth), start, end, what, told)
-        if kind is ev.StepDigest and event.busy:
+        if kind is ev.StepDigest and (busy := min(event.busy, event.dur)):
             text = f"{plural(event.executions, 'execution')} of a step recorded as sums: when is not known"
-            self.spans.add((DEVICE, 0, 0), start, start + min(event.busy, event.dur), Kind("device"), Told(text=text))
+            self.spans.add((DEVICE, 0, 0), start, start + busy, Kind("device"), Told(text=text))
 
 
 def feed_both(run: Run, lanes: Lanes, events: Sequence[Any]) -> None:

@@ -55,6 +55,7 @@ class Jax:
         send_ahead="call jax.device_put on it in a thread that is a batch or two ahead",
         drop_last="leave out the last batch where it is shorter",
         drop_last_code="",
+        warm_code="",
         scalars_as_inputs="",
         shard="jax.device_put(x, sharding)",
     )
