@@ -18,7 +18,8 @@ from xlaprof.analysis.evidence.activities import is_recorded_for, recording
 from xlaprof.analysis.evidence.compiled_functions import looked_up
 from xlaprof.analysis.evidence.counted import Known, Matching
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.guard_failures import eager_ns, hit_a_limit
+from xlaprof.analysis.evidence.guard_failures.sorting import hit_a_limit
+from xlaprof.analysis.evidence.guard_failures.told import eager_ns
 from xlaprof.analysis.evidence.idle_time import by_cause, label
 from xlaprof.analysis.evidence.library_options import whose
 from xlaprof.analysis.evidence.looping import host_s, in_each_step, visits_per_pass

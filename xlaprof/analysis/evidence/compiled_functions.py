@@ -21,7 +21,7 @@ from xlaprof.analysis.evidence.activities import innermost
 from xlaprof.analysis.evidence.breaks import broken, function_name
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.guard_failures import sort_out
+from xlaprof.analysis.evidence.guard_failures.sorting import sort_out
 from xlaprof.analysis.fold.torch_compile import RAISED, FunctionTally
 from xlaprof.analysis.model import Charge, CompiledFunctions, CudaGraphStat, Finding, FunctionStat, Place
 from xlaprof.analysis.places import cited, short

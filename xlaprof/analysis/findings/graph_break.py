@@ -18,11 +18,20 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from xlaprof.analysis.evidence import guard_failures, library_options
+from xlaprof.analysis.evidence import library_options
 from xlaprof.analysis.evidence.breaks import Broken, captured, causes, ending, function_name, within
 from xlaprof.analysis.evidence.counted import Matching, values
 from xlaprof.analysis.evidence.facts import Facts, listed
-from xlaprof.analysis.evidence.guard_failures import LIMIT, Blamed, is_a_librarys
+from xlaprof.analysis.evidence.guard_failures import told
+from xlaprof.analysis.evidence.guard_failures.sorting import (
+    LIMIT,
+    Blamed,
+    cost_s,
+    hit_a_limit,
+    is_a_librarys,
+    limit_hit,
+    sort_out,
+)
 from xlaprof.analysis.evidence.guards import NEEDS, sizes_of_dim
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.torch_compile import CallTally, PieceTally
@@ -49,7 +58,7 @@ _READS = re.compile(r"needs the values? of")  # a reason
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line, with what breaks in what it calls, and one for each call compiled for nothing."""
     explained: set[int] = set()
-    behind = guard_failures.sort_out(facts).behind
+    behind = sort_out(facts).behind
     found: list[tuple[Broken, Finding]] = []
     for here in causes(facts):
         explained |= here.callers
@@ -67,8 +76,8 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
     place, first = here.places[0], here.tallies[0].event
-    limit = guard_failures.limit_hit(behind)
-    cause = [_what(facts, here), *_handed_over(facts, here, behind), *guard_failures.limit_clause(limit)]
+    limit = limit_hit(behind)
+    cause = [_what(facts, here), *_handed_over(facts, here, behind), *told.limit_clause(limit)]
     if any(one.plain for one in here.tallies) and not captured(facts, here.callers):
         cause.append("torch.compile captured 0 operations in all")
     further, least = _apart(facts, here)
@@ -80,10 +89,10 @@ def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
         operation=facts.text(first.op) if limit is None else LIMIT,
         count=sum(one.count for one in here.tallies),
         counted=Matching(GraphBreak, ("stack", "reason"), frozenset(here.by), "reason"),
-        cost_s=(restarted + further * least) / 1e9 + guard_failures.cost_s(behind),
+        cost_s=(restarted + further * least) / 1e9 + cost_s(behind),
         cause=f"{'; '.join(cause)}.",
         advice=_advice(facts, here, " ".join(hints) or _OUTSIDE, behind),
-        evidence=dict.fromkeys([*_evidence(facts, here, restarted, further, least), *guard_failures.evidence(behind)]),
+        evidence=dict.fromkeys([*_evidence(facts, here, restarted, further, least), *told.evidence(behind)]),
         discriminator=first.reason,
         also=here.places,
     )
@@ -141,7 +150,7 @@ def _handed_over(facts: Facts, here: Broken, behind: list[Blamed]) -> Iterator[s
     for sort, blamed in grouped(behind, sorted_as).items():
         guards = [guard for _, guard, _ in blamed]
         again = f"what follows was compiled again {times(len(blamed))}"
-        seconds = duration(guard_failures.cost_s(blamed))
+        seconds = duration(cost_s(blamed))
         if sort == "apart":
             names = " and ".join(dict.fromkeys(guard.subject for guard in guards if guard.subject))
             yield (
@@ -263,4 +272,4 @@ def _few(values: Sequence[object]) -> str:
     return ", ".join(map(str, values[:4])) + (f" and {len(values) - 4} more" if len(values) > 4 else "")
 
 
-KIND = Kind(find, unit_of=("max_graph_breaks",), blamed_for=("max_recompiles",), leads=guard_failures.hit_a_limit)
+KIND = Kind(find, unit_of=("max_graph_breaks",), blamed_for=("max_recompiles",), leads=hit_a_limit)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xlaprof.analysis.evidence import guard_failures
 from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts, listed
+from xlaprof.analysis.evidence.guard_failures import sorting, told
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reads import decider
 from xlaprof.analysis.fold.tallies import CompileRecord
@@ -41,7 +41,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line and cause."""
     for group in facts.once(groups):
         yield _finding(facts, group)
-    yield from guard_failures.find(facts)
+    yield from told.find(facts)
     yield from jit_calls.find(facts)
     yield from again.find(facts)
 
@@ -148,5 +148,5 @@ KIND = Kind(
     find,
     unit_of=("max_recompiles", "max_compiles", "max_compile_time"),
     blamed_for=("max_transfers_per_step", "max_idle"),
-    leads=guard_failures.hit_a_limit,
+    leads=sorting.hit_a_limit,
 )

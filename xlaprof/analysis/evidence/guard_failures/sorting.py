@@ -12,27 +12,20 @@ eagerly where no version fits. Cost: the compile time of the versions, XLA's par
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
-from xlaprof.analysis import uses
 from xlaprof.analysis.evidence import guards as texts
-from xlaprof.analysis.evidence import library_options
-from xlaprof.analysis.evidence.breaks import Broken, Line, broken, function_name
-from xlaprof.analysis.evidence.counted import Known, values
-from xlaprof.analysis.evidence.facts import Facts, listed
-from xlaprof.analysis.evidence.guards import Case, sizes_of_dim
+from xlaprof.analysis.evidence.breaks import Broken, Line, broken
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.guards import sizes_of_dim
 from xlaprof.analysis.fold.torch_compile import RecompileRecord
-from xlaprof.analysis.model import Finding, FromTo, Moment, Place
+from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.principles import DEAR, HABIT, LARGE
 from xlaprof.analysis.shapes import are_doubled
 from xlaprof.events import DynamoLimit, Guard
-from xlaprof.text.quantities import duration, times
-from xlaprof.text.strings import enumerated, package_path
+from xlaprof.text.strings import package_path
 
 _CONFIG = "torch._dynamo.config."
 #: operation of a finding on a limit
@@ -59,14 +52,6 @@ class Sorted(NamedTuple):
     necessary: list[RecompileRecord]  # none
 
 
-def find(facts: Facts) -> Iterator[Finding]:
-    """One finding for each line, kind of change and function."""
-    for recompiles in sort_out(facts).found:
-        yield _finding(facts, recompiles)
-    for limit, step in facts.run.torch_compile.limits:
-        yield _limit_alone(facts, limit, step)
-
-
 def sort_out(facts: Facts) -> Sorted:
     """Recompilations by what they belong to."""
     limited = {record.event.code for record in facts.run.torch_compile.recompiles if record.limit is not None}
@@ -80,7 +65,7 @@ def sort_out(facts: Facts) -> Sorted:
     again: dict[str, RecompileRecord] = {}  # by compile id: those that were not necessary
     earlier: dict[int, list[tuple[Blamed, list[Blamed]]]] = {}  # by function, with those that it belongs to
     for record in facts.run.torch_compile.recompiles:
-        guard, place = _to_blame(record), facts.place(record.event.resumed)
+        guard, place = to_blame(record), facts.place(record.event.resumed)
         first, belongs = _followed(record, earlier.setdefault(record.event.code, [])) or (None, necessary)
         if first is not None:
             _, guard, place = first
@@ -96,7 +81,7 @@ def sort_out(facts: Facts) -> Sorted:
             belongs = behind.setdefault(line, [])
         else:
             again[record.event.compile] = cause = _caused_by(record, again)
-            guard = _to_blame(cause)
+            guard = to_blame(cause)
             same, made = (record.event.code, guard.kind, texts.named(guard)), facts.place(guard.stack)
             made = known.setdefault(same, made) if made.line else known.get(same, NOWHERE)
             place = _place(facts, cause, guard, made)
@@ -145,7 +130,7 @@ def _has_bounds(number: list[Blamed], bounds: list[Blamed]) -> bool:
 def _fills(filled: list[Blamed], sizes: list[Blamed]) -> bool:
     """Whether a function fills something as it runs, an entry for each size: it makes the sizes constants, and has the
     versions of before the latest entry compiled again."""
-    if sizes[0][1].kind != "shape" or not texts.filled(filled[0][1]) or not _specialized(sizes):
+    if sizes[0][1].kind != "shape" or not texts.filled(filled[0][1]) or not specialized(sizes):
         return False
     versions = {record.event.compile for record, _, _ in sizes}
     return _are_of_one(filled, sizes) and any(record.event.against in versions for record, _, _ in filled)
@@ -209,11 +194,11 @@ def _followed(
 ) -> tuple[Blamed, list[Blamed]] | None:
     """The recompilation of an earlier part of the function, in the same call, from which this one follows: of what
     comes behind a break, for the same change, or for a size that the function made of the one that changed."""
-    guard = _to_blame(record)
+    guard = to_blame(record)
     for first, belongs in reversed(earlier if record.event.resumed else ()):
         if first[0].event.compile.rpartition("/")[0] == record.event.compile.rpartition("/")[0]:
             return None  # a call before
-        one = _to_blame(first[0])
+        one = to_blame(first[0])
         sizes = [each.kind in _OF_SIZE for each in (one, guard)]
         changes = [(each.kind, *sizes_of_dim(each)) for each in (one, guard)]
         same = changes[0] == changes[1] and (guard.handed or guard.subject == one.subject)
@@ -231,9 +216,9 @@ def _is_of_another(record: RecompileRecord) -> bool:
     apart, for the first time.
     """
     guards = record.event.guards
-    if _to_blame(record).kind == "reset" or (guards and all(map(texts.maker, guards))):
+    if to_blame(record).kind == "reset" or (guards and all(map(texts.maker, guards))):
         return False
-    if _to_blame(record).text.startswith(_IN_BETWEEN):
+    if to_blame(record).text.startswith(_IN_BETWEEN):
         return True
     if guards and all(one.kind == "stride" for one in guards):  # whatever object it is of, a layout can be one
         return False
@@ -262,8 +247,8 @@ def _caused_by(record: RecompileRecord, again: dict[str, RecompileRecord]) -> Re
     """What changed before this line called again: its last version was in the same mode, and the nearest one, which is
     of another line, was made for that change."""
     other = again.get(record.event.against)
-    in_a_mode = _to_blame(record).kind in _OF_THE_CALL
-    if other is None or not in_a_mode or _to_blame(other).kind == "reset" or other.event.stack == record.event.stack:
+    in_a_mode = to_blame(record).kind in _OF_THE_CALL
+    if other is None or not in_a_mode or to_blame(other).kind == "reset" or other.event.stack == record.event.stack:
         return record
     return other
 
@@ -309,53 +294,12 @@ def limit_hit(recompiles: list[Blamed]) -> tuple[DynamoLimit, int] | None:
     return next(((record.limit, record.step) for record, _, _ in recompiles if record.limit is not None), None)
 
 
-def limit_clause(hit: tuple[DynamoLimit, int] | None) -> Iterator[str]:
-    """The clause on hitting a limit, without a full stop."""
-    if hit is not None:
-        limit, step = hit
-        since = f"since step {step}" if step > 0 else "since then"
-        value = f" = {limit.value}" if limit.value else ""
-        yield (
-            f"with that torch._dynamo.config.{limit.limit}{value} was hit, and {since} whatever fits no version runs "
-            "eagerly, silently"
-        )
-
-
-def eager_ns(facts: Facts, *keys: tuple[int, int]) -> dict[int, int]:
-    """By stack: the time in which looks saw these functions (definition, name) since a limit was hit.
-
-    They ran eagerly then, but for what fits a version.
-    """
-    places = [(facts.place(code), facts.text(func).rpartition(".")[2]) for code, func in keys]
-
-    def in_one(line: Place) -> bool:
-        name = line.func.rpartition(".")[2]
-        return any((line.file, name) == (one.file, func) and line.line >= one.line for one, func in places)
-
-    looks = facts.run.looks_limited.items()
-    return {stack: ns for stack, ns in looks if any(in_one(line.acting) for line in facts.names.frames(stack))}
-
-
 def cost_s(recompiles: list[Blamed]) -> float:
     """Seconds that went into these versions."""
     return sum(record.dur for record, _, _ in recompiles) / 1e9
 
 
-def _compiled_again(facts: Facts, records: list[RecompileRecord]) -> str:
-    """ "forward was compiled again 3 times", "forward and the part of forward behind line 7 were .. 3 times each"."""
-    counts = Counter((one.event.code, one.event.func, one.event.resumed) for one in records)
-    parts = []
-    for code, func, resumed in counts:
-        name, line = function_name(facts, code, func) or "the function", facts.place(resumed).line
-        parts.append(f"the part of {name} behind line {line}" if line and len(counts) > 1 else name)
-    each = list(counts.values())
-    if len(each) <= 1:
-        return f"{parts[0] if parts else 'the function'} was compiled again {times(sum(each))}"
-    together = f"{enumerated(parts, len(parts))} were compiled again"
-    return f"{together} {times(each[0])} each" if len(set(each)) == 1 else f"{together} {times(sum(each))} together"
-
-
-def _to_blame(record: RecompileRecord) -> Guard:
+def to_blame(record: RecompileRecord) -> Guard:
     guards = record.event.guards
     return guards[0] if guards else Guard("guard")
 
@@ -369,88 +313,7 @@ def _place(facts: Facts, record: RecompileRecord, guard: Guard, made: Place) -> 
     return made
 
 
-def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
-    first, guard, place = recompiles[0]
-    made = _made_for(facts) if guard.kind == "aliasing" else {}  # for which call: it passed one tensor twice
-    guards = [one for _, one, _ in recompiles]
-    guard = texts.told(guard, (one for record, _, _ in recompiles for one in record.event.guards))
-    cost = cost_s(recompiles)
-    limit = limit_hit(recompiles)
-    function = function_name(facts, first.event.code, first.event.func) or "the function"
-    tally = facts.run.torch_compile.functions.get((first.event.code, first.event.func))
-    backend = facts.text(tally.backend) if tally is not None else ""
-    compiled = [(record, one) for record, one, _ in recompiles if record.limit is None]
-    moments = [Moment(record.event.t, record.dur, detail=_went(one)) for record, one in compiled]
-    case = Case(
-        guards,
-        backend,
-        first.event.dynamic,
-        _specialized(recompiles),
-        uses.takes_number(place.acting.code, guard.subject),
-        _together(recompiles),
-        sum(record.another for record, _ in compiled),
-        uses.needed_for(place.acting.code, texts.named(guard)),
-        uses.is_handed_over(facts.place(first.event.stack).acting.code, guard.subject),
-        next((one.subject for one in guards if one.kind == "shape" != guard.kind), ""),
-    )
-    changes = {(one.subject, one.old, one.new) for _, one in compiled if one.kind == guard.kind}
-    again = f"{_compiled_again(facts, [record for record, _ in compiled])}, {duration(cost)} in all"
-    clauses = [f"{texts.cause(guard, len(changes), case)}: {again}", *limit_clause(limit)]
-    eager = sum(eager_ns(facts, (first.event.code, first.event.func)).values()) / 1e9 if limit is not None else 0.0
-    if eager:
-        clauses[-1] += f" ({duration(eager)} in {function})"
-    return facts.finding(
-        "recompile",
-        place,
-        operation="" if limit is None else LIMIT,
-        count=len(compiled),
-        counted=Known(tuple(sorted(moments, key=lambda moment: moment.t))),
-        cost_s=cost + eager,
-        gain_s=cost,  # of the time in eager mode a compiled version takes a part that is not known
-        cause=f"{'; '.join(clauses)}.",
-        advice=_advice(facts, first, guard, place, texts.advice(guard, case, limit[0].limit if limit else "")),
-        change=FromTo(texts.what(guard), guard.old, guard.new),
-        evidence=[*evidence(recompiles), *([f"guard: {texts.code(guard)}"] if guard.text else [])],
-        discriminator=f"torch.compile {guard.kind} {guard.subject}",
-        # the line that made the guard, the line of the call and that of the definition
-        also=[
-            facts.place(stack)
-            for record, one, _ in recompiles
-            for stack in (one.stack, record.event.stack, record.event.code)
-        ]
-        + [facts.place(made.get(record.event.against, 0)) for record, _, _ in recompiles],
-        values=values(sizes_of_dim(one) for one in guards if one.kind == guard.kind),
-        remedy=texts.remedy(guard, case),
-    )
-
-
-def _made_for(facts: Facts) -> dict[str, int]:
-    """By compile id: Stack id of the line whose call a version was made for."""
-    known = facts.run.torch_compile
-    first = {one.first.compile: stack for stack, one in known.calls.items()}
-    return first | {one.event.compile: one.event.stack for one in known.recompiles}
-
-
-def _advice(facts: Facts, first: RecompileRecord, guard: Guard, place: Place, advice: str) -> str:
-    """What to do: an option of the library that what is compiled is of, or the tensor that a call reads a number from
-    in place of the number; else ``advice``."""
-    if is_a_librarys(facts, first.event.code):
-        there = replace(place, library=(facts.place(first.event.code),), loop=place.loop or 1)
-        said = library_options.advise("recompile", there, guard.subject, advice)
-        if said.is_option:
-            return said.advice
-    return texts.of_the_tensor(guard, facts.place(first.event.stack).acting.code, advice)
-
-
-def _together(recompiles: list[Blamed]) -> tuple[str, ...]:
-    """Other inputs with the same new size in the first of them: their dimension has to be dynamic, too."""
-    record, guard, _ = recompiles[0]
-    alike = (sizes_of_dim(guard), "shape")
-    others = (one.subject for one in record.event.guards if one is not guard and (sizes_of_dim(one), one.kind) == alike)
-    return tuple(dict.fromkeys(others)) if guard.kind == "shape" else ()
-
-
-def _specialized(recompiles: list[Blamed]) -> bool:
+def specialized(recompiles: list[Blamed]) -> bool:
     """Whether a version was made for a size, or number, that had changed before, and holds for that one only.
 
     After its first change PyTorch makes it a variable, unless it was told otherwise, or the code needs the number.
@@ -465,35 +328,3 @@ def _specialized(recompiles: list[Blamed]) -> bool:
             return True
         made.add((record.event.compile, guard.subject, guard.dim))
     return False
-
-
-def _went(guard: Guard) -> str:
-    return f"{guard.old} -> {guard.new}" if guard.new else texts.code(guard)
-
-
-def evidence(recompiles: list[Blamed]) -> Iterator[str]:
-    """Each of them: when, how long, what changed, and the other guards that failed."""
-    found = []
-    for record, guard, _ in sorted(recompiles, key=lambda one: one[0].event.t):
-        when = f"step {record.step}" if record.step > 0 else f"compile {record.event.compile}"
-        subject = f"{guard.subject} " if guard.new else ""
-        others = [f"{one.subject} {one.old} -> {one.new}".strip() for one in record.event.guards[1:4] if one.subject]
-        too = f"; failed too: {', '.join(others)}" if others else ""
-        found.append(f"{when}: {duration(record.dur / 1e9)}, {subject}{_went(guard)}{too}")
-    return listed(found)
-
-
-def _limit_alone(facts: Facts, limit: DynamoLimit, step: int) -> Finding:
-    """A limit was hit, but its recompilations are not in the recording, which began too late."""
-    function = facts.text(limit.func) or "the function called here"
-    return facts.finding(
-        "recompile",
-        facts.place(limit.stack),
-        operation=LIMIT,
-        count=1,
-        counted=Known((Moment(limit.t),)),
-        cost_s=0.0,
-        cause=f"{function} was compiled again and again; {' '.join(limit_clause((limit, step)))}.",
-        advice=texts.advice(limit.guard or Guard("guard"), Case((), ""), limit.limit),
-        discriminator="torch.compile limit",
-    )

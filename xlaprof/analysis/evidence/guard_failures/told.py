@@ -1,0 +1,192 @@
+"""Recompilations of ``torch.compile``, each cause as a finding: in words, with what it cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from xlaprof.analysis import uses
+from xlaprof.analysis.evidence import guards as texts
+from xlaprof.analysis.evidence import library_options
+from xlaprof.analysis.evidence.breaks import function_name
+from xlaprof.analysis.evidence.counted import Known, values
+from xlaprof.analysis.evidence.facts import Facts, listed
+from xlaprof.analysis.evidence.guard_failures.sorting import (
+    LIMIT,
+    Blamed,
+    cost_s,
+    is_a_librarys,
+    limit_hit,
+    sort_out,
+    specialized,
+)
+from xlaprof.analysis.evidence.guards import Case, sizes_of_dim
+from xlaprof.analysis.fold.torch_compile import RecompileRecord
+from xlaprof.analysis.model import Finding, FromTo, Moment, Place
+from xlaprof.events import DynamoLimit, Guard
+from xlaprof.text.quantities import duration, times
+from xlaprof.text.strings import enumerated
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """One finding for each line, kind of change and function."""
+    for recompiles in sort_out(facts).found:
+        yield _finding(facts, recompiles)
+    for limit, step in facts.run.torch_compile.limits:
+        yield _limit_alone(facts, limit, step)
+
+
+def limit_clause(hit: tuple[DynamoLimit, int] | None) -> Iterator[str]:
+    """The clause on hitting a limit, without a full stop."""
+    if hit is not None:
+        limit, step = hit
+        since = f"since step {step}" if step > 0 else "since then"
+        value = f" = {limit.value}" if limit.value else ""
+        yield (
+            f"with that torch._dynamo.config.{limit.limit}{value} was hit, and {since} whatever fits no version runs "
+            "eagerly, silently"
+        )
+
+
+def eager_ns(facts: Facts, *keys: tuple[int, int]) -> dict[int, int]:
+    """By stack: the time in which looks saw these functions (definition, name) since a limit was hit.
+
+    They ran eagerly then, but for what fits a version.
+    """
+    places = [(facts.place(code), facts.text(func).rpartition(".")[2]) for code, func in keys]
+
+    def in_one(line: Place) -> bool:
+        name = line.func.rpartition(".")[2]
+        return any((line.file, name) == (one.file, func) and line.line >= one.line for one, func in places)
+
+    looks = facts.run.looks_limited.items()
+    return {stack: ns for stack, ns in looks if any(in_one(line.acting) for line in facts.names.frames(stack))}
+
+
+def _compiled_again(facts: Facts, records: list[RecompileRecord]) -> str:
+    """ "forward was compiled again 3 times", "forward and the part of forward behind line 7 were .. 3 times each"."""
+    counts = Counter((one.event.code, one.event.func, one.event.resumed) for one in records)
+    parts = []
+    for code, func, resumed in counts:
+        name, line = function_name(facts, code, func) or "the function", facts.place(resumed).line
+        parts.append(f"the part of {name} behind line {line}" if line and len(counts) > 1 else name)
+    each = list(counts.values())
+    if len(each) <= 1:
+        return f"{parts[0] if parts else 'the function'} was compiled again {times(sum(each))}"
+    together = f"{enumerated(parts, len(parts))} were compiled again"
+    return f"{together} {times(each[0])} each" if len(set(each)) == 1 else f"{together} {times(sum(each))} together"
+
+
+def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
+    first, guard, place = recompiles[0]
+    made = _made_for(facts) if guard.kind == "aliasing" else {}  # for which call: it passed one tensor twice
+    guards = [one for _, one, _ in recompiles]
+    guard = texts.told(guard, (one for record, _, _ in recompiles for one in record.event.guards))
+    cost = cost_s(recompiles)
+    limit = limit_hit(recompiles)
+    function = function_name(facts, first.event.code, first.event.func) or "the function"
+    tally = facts.run.torch_compile.functions.get((first.event.code, first.event.func))
+    backend = facts.text(tally.backend) if tally is not None else ""
+    compiled = [(record, one) for record, one, _ in recompiles if record.limit is None]
+    moments = [Moment(record.event.t, record.dur, detail=_went(one)) for record, one in compiled]
+    case = Case(
+        guards,
+        backend,
+        first.event.dynamic,
+        specialized(recompiles),
+        uses.takes_number(place.acting.code, guard.subject),
+        _together(recompiles),
+        sum(record.another for record, _ in compiled),
+        uses.needed_for(place.acting.code, texts.named(guard)),
+        uses.is_handed_over(facts.place(first.event.stack).acting.code, guard.subject),
+        next((one.subject for one in guards if one.kind == "shape" != guard.kind), ""),
+    )
+    changes = {(one.subject, one.old, one.new) for _, one in compiled if one.kind == guard.kind}
+    again = f"{_compiled_again(facts, [record for record, _ in compiled])}, {duration(cost)} in all"
+    clauses = [f"{texts.cause(guard, len(changes), case)}: {again}", *limit_clause(limit)]
+    eager = sum(eager_ns(facts, (first.event.code, first.event.func)).values()) / 1e9 if limit is not None else 0.0
+    if eager:
+        clauses[-1] += f" ({duration(eager)} in {function})"
+    return facts.finding(
+        "recompile",
+        place,
+        operation="" if limit is None else LIMIT,
+        count=len(compiled),
+        counted=Known(tuple(sorted(moments, key=lambda moment: moment.t))),
+        cost_s=cost + eager,
+        gain_s=cost,  # of the time in eager mode a compiled version takes a part that is not known
+        cause=f"{'; '.join(clauses)}.",
+        advice=_advice(facts, first, guard, place, texts.advice(guard, case, limit[0].limit if limit else "")),
+        change=FromTo(texts.what(guard), guard.old, guard.new),
+        evidence=[*evidence(recompiles), *([f"guard: {texts.code(guard)}"] if guard.text else [])],
+        discriminator=f"torch.compile {guard.kind} {guard.subject}",
+        # the line that made the guard, the line of the call and that of the definition
+        also=[
+            facts.place(stack)
+            for record, one, _ in recompiles
+            for stack in (one.stack, record.event.stack, record.event.code)
+        ]
+        + [facts.place(made.get(record.event.against, 0)) for record, _, _ in recompiles],
+        values=values(sizes_of_dim(one) for one in guards if one.kind == guard.kind),
+        remedy=texts.remedy(guard, case),
+    )
+
+
+def _made_for(facts: Facts) -> dict[str, int]:
+    """By compile id: Stack id of the line whose call a version was made for."""
+    known = facts.run.torch_compile
+    first = {one.first.compile: stack for stack, one in known.calls.items()}
+    return first | {one.event.compile: one.event.stack for one in known.recompiles}
+
+
+def _advice(facts: Facts, first: RecompileRecord, guard: Guard, place: Place, advice: str) -> str:
+    """What to do: an option of the library that what is compiled is of, or the tensor that a call reads a number from
+    in place of the number; else ``advice``."""
+    if is_a_librarys(facts, first.event.code):
+        there = replace(place, library=(facts.place(first.event.code),), loop=place.loop or 1)
+        said = library_options.advise("recompile", there, guard.subject, advice)
+        if said.is_option:
+            return said.advice
+    return texts.of_the_tensor(guard, facts.place(first.event.stack).acting.code, advice)
+
+
+def _together(recompiles: list[Blamed]) -> tuple[str, ...]:
+    """Other inputs with the same new size in the first of them: their dimension has to be dynamic, too."""
+    record, guard, _ = recompiles[0]
+    alike = (sizes_of_dim(guard), "shape")
+    others = (one.subject for one in record.event.guards if one is not guard and (sizes_of_dim(one), one.kind) == alike)
+    return tuple(dict.fromkeys(others)) if guard.kind == "shape" else ()
+
+
+def _went(guard: Guard) -> str:
+    return f"{guard.old} -> {guard.new}" if guard.new else texts.code(guard)
+
+
+def evidence(recompiles: list[Blamed]) -> Iterator[str]:
+    """Each of them: when, how long, what changed, and the other guards that failed."""
+    found = []
+    for record, guard, _ in sorted(recompiles, key=lambda one: one[0].event.t):
+        when = f"step {record.step}" if record.step > 0 else f"compile {record.event.compile}"
+        subject = f"{guard.subject} " if guard.new else ""
+        others = [f"{one.subject} {one.old} -> {one.new}".strip() for one in record.event.guards[1:4] if one.subject]
+        too = f"; failed too: {', '.join(others)}" if others else ""
+        found.append(f"{when}: {duration(record.dur / 1e9)}, {subject}{_went(guard)}{too}")
+    return listed(found)
+
+
+def _limit_alone(facts: Facts, limit: DynamoLimit, step: int) -> Finding:
+    """A limit was hit, but its recompilations are not in the recording, which began too late."""
+    function = facts.text(limit.func) or "the function called here"
+    return facts.finding(
+        "recompile",
+        facts.place(limit.stack),
+        operation=LIMIT,
+        count=1,
+        counted=Known((Moment(limit.t),)),
+        cost_s=0.0,
+        cause=f"{function} was compiled again and again; {' '.join(limit_clause((limit, step)))}.",
+        advice=texts.advice(limit.guard or Guard("guard"), Case((), ""), limit.limit),
+        discriminator="torch.compile limit",
+    )
