@@ -23,7 +23,7 @@ from tests.sources import test_dynamo_advice, test_dynamo_break_advice
 
 PACKAGE = Path(xlaprof.__file__).parent
 SOURCES = sorted(
-    path for folder in ("findings", "recompiles", "evidence") for path in (PACKAGE / "analysis" / folder).glob("*.py")
+    path for folder in ("findings", "recompiles", "evidence") for path in (PACKAGE / "analysis" / folder).rglob("*.py")
 )
 SOURCES.append(PACKAGE / "sources" / "dynamo" / "hints.py")
 OPTIONS = PACKAGE / "analysis" / "evidence" / "library_options.toml"
@@ -46,6 +46,8 @@ ELSEWHERE = {
     "Leave jax_debug_nans (or jax_debug_infs) off": "test_without_the_check_for_nan_no_call_waits",
     "Decide with jnp.where at": "test_a_loop_in_which_python_decides_by_what_it_reads_becomes_one_scan",
     "Give the operator a fake": "test_a_function_whose_compilation_fails_silently",
+    "in place of {}, which is traced": "test_what_is_advised_against_graph_breaks",
+    "As for {}": "test_the_mistakes_are_named_and_nothing_else",
     "Pass the tensor, {}, in place of {}": "test_what_is_advised_against_recompilations",
     "Do without the reset": "test_without_the_reset_nothing_is_compiled_again",
     "Look for something that grows with the number of steps": "test_steps_that_go_through_all_earlier_ones_get_slower",
@@ -85,6 +87,7 @@ NOT_TAKEN = {
     "Keep a result of the largest size": "all operators of dynamic size that are known have words of their own",
     "Set {name} before the first call, and keep it.": "PyTorch 2.13 tells attributes by other guards",
     "Move {name} to one device": "two devices of one sort",
+    "Something makes this size a constant": "PyTorch 2.13 says which line, unless it is the backend",
     "Keep {name} alive": "PyTorch 2.13 compiles again for none that was freed",
     "Return a list, or compile the function": "PyTorch 2.13 passes over generators without a word",
     "Check the tensor outside": "PyTorch 2.13 tells an assertion as a branch",

@@ -307,7 +307,7 @@ RECOMPILATIONS = [
     Case(
         "constant size",
         calls(listed, *sizes(4, 5, 6)),
-        "Something makes this size a constant",
+        "needs the size as a number",
         calls(listed, *sizes(4, 6, 6)),
         left=1,
     ),

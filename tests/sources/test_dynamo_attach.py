@@ -156,7 +156,7 @@ def test_an_exception_of_the_program_is_its_own(tmp_path: Path) -> None:
     assert ours() == []
 
 
-def test_an_exception_in_a_recording_leaves_a_log_without_findings(tmp_path: Path) -> None:
+def test_an_exception_of_the_programs_is_no_finding_and_a_graph_that_has_to_be_whole_is_told(tmp_path: Path) -> None:
     def fails(x: Any) -> Any:
         y = x + 1
         if y.shape[0] == 3:
@@ -168,7 +168,9 @@ def test_an_exception_in_a_recording_leaves_a_log_without_findings(tmp_path: Pat
             compiled(fails)(torch.ones(3))
         with pytest.raises(torch._dynamo.exc.Unsupported):
             compiled(lambda x: print(x.shape) or x + 1, fullgraph=True)(torch.ones(3))
-    assert found[0].findings() == []
+    (finding,) = found[0].findings()
+    assert "a call of it is an error: Dynamo cannot put print into a graph" in finding.cause
+    assert "it cannot leave a graph that has to be whole (fullgraph=True, error_on_graph_break)" in finding.cause
     assert found[0].of(Dropped) == []
 
 

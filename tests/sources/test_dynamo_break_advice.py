@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch._dynamo
@@ -208,6 +209,12 @@ BREAKS = [
         cut(lambda y: y[y > 0].sum(), capture_dynamic_output_shape_ops=True),
     ),
     Case("time", cut(lambda y: time.time()), "before or after the compiled function", whole(fine)),
+    Case(
+        "method of a ufunc",
+        cut(lambda y: torch.as_tensor(np.add.reduce(y.numpy()))),
+        "Call np.sum in place of np.add.reduce",
+        cut(lambda y: torch.as_tensor(np.sum(y.numpy()))),
+    ),
     Case("random", cut(lambda y: random.random()), "torch.rand", cut(lambda y: torch.rand(()))),
     Case("warning", cut(lambda y: warnings.warn("y", stacklevel=1)), "Warn before or after", whole(fine)),
     Case("logger", cut(lambda y: log.warning("y")), "Log after", whole(fine)),

@@ -41,6 +41,8 @@ class GraphBreak(Event, frozen=True, tag="break"):
 
 #: how the reason of a break begins where it is no break, but an error that leaves the function uncompiled
 FAILS = "its compilation fails"
+#: ``inside`` of a break that is an error, since the graph was asked for whole
+WHOLE = "a graph that has to be whole (fullgraph=True, error_on_graph_break)"
 
 
 class DynamoCompile(Event, frozen=True, tag="dynamo"):
@@ -92,6 +94,7 @@ class Guard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     dim: CountIfKnown = -1  # of sizes
     stack: Id = 0  # Stack id: the line that made it; of "reset" the line that called torch._dynamo.reset()
     hint: String = ""  # PyTorch's
+    asked: Id = 0  # Stack id: of a size, or number, that was a variable, the line that made a constant of it
     handed: bool = False  # on what a graph break handed over: no argument or attribute, a value made in the function
 
 

@@ -46,6 +46,7 @@ class Case(NamedTuple):
     objects: int = 0  # of the guards that failed for another object of the class than the one compiled for
     need: str = ""  # what the line needs an object's number for, a key of NEEDS
     handed_over: bool = True  # the call names the input; else it passes an expression
+    asked: str = ""  # the line that made a constant of a size that was a variable
     sized: str = ""  # the input whose sizes failed with it: the function fills what the guard is on, by size
 
 
@@ -89,6 +90,11 @@ def _advise_shape(guard: Guard, case: Case) -> str:
         pad = f"pad dimension {dim} of {name} to a few sizes"
     if case.backend in _FIXED_SHAPES:
         return f"{pad[:1].upper()}{pad[1:]}: this backend compiles a program for every size."
+    if case.asked:
+        return (
+            f"{case.asked} needs the size as a number, so that it cannot be dynamic: decide outside the compiled "
+            f"function, {pad}, or write the code without the number."
+        )
     if case.specialized:
         return (
             "Something makes this size a constant, so that it cannot be dynamic: a loop, a list, a number made of it, "

@@ -41,7 +41,7 @@ from xlaprof.analysis.statements import nodes
 from xlaprof.analysis.sums import grouped, merged
 from xlaprof.analysis.uses import Use, needed_for, read_of
 from xlaprof.events import DynamoCompile, GraphBreak
-from xlaprof.events.dynamo import FAILS
+from xlaprof.events.dynamo import FAILS, WHOLE
 from xlaprof.text.quantities import duration, plural, times
 from xlaprof.text.strings import enumerated
 
@@ -186,7 +186,9 @@ def _plain(facts: Facts, here: Broken) -> Iterator[str]:
     parts = {part for one in here.tallies for part in one.plain}
     whole = {(code, func) for code, func, resumed in parts if not resumed}
     if whole:
-        yield f"Nothing of {_names(facts, whole)} is compiled, all of it runs as plain Python"
+        raised = all(one.inside == {WHOLE} for one in here.tallies if one.plain)
+        runs = "a call of it is an error" if raised else "all of it runs as plain Python"
+        yield f"Nothing of {_names(facts, whole)} is compiled, {runs}"
     for code, func, resumed in sorted(parts):
         if (code, func) not in whole:
             line = facts.place(resumed).line

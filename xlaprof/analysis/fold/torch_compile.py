@@ -300,7 +300,7 @@ def _mapped(event: Any, ids: Ids) -> Any:
     """An event whose ids are those of the run it was merged into."""
     mapped = ids.mapped(event, ("stack", "code", "resumed", "at", "loop"), ("func", "backend", "op"))
     if isinstance(event, Recompile):
-        return replace(mapped, guards=[ids.mapped(guard, ("stack",)) for guard in event.guards])
+        return replace(mapped, guards=[ids.mapped(guard, ("stack", "asked")) for guard in event.guards])
     if isinstance(event, DynamoLimit) and event.guard is not None:
-        return replace(mapped, guard=ids.mapped(event.guard, ("stack",)))
+        return replace(mapped, guard=ids.mapped(event.guard, ("stack", "asked")))
     return mapped

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from xlaprof.events.dynamo import FAILS
+from xlaprof.events.dynamo import FAILS, WHOLE
 from xlaprof.recording.stacks import RawFrame, is_library
 
 
@@ -82,8 +82,9 @@ def parse_break(text: str) -> Break:
 
 
 _RAISED = re.compile(r"^torch\._dynamo\.exc\.(?P<kind>\w+): ", re.MULTILINE)
-#: what is told otherwise: as a break, or as a limit
-_NO_FAILURES = ("Unsupported", "Skip", "RecompileLimit", "FailOnRecompile", "CacheLimit", "Restart")
+#: what is told otherwise: as a limit, or not at all
+_NO_FAILURES = ("Skip", "RecompileLimit", "FailOnRecompile", "CacheLimit", "Restart")
+_BREAK = "Unsupported"
 _GOT = re.compile(r"got (?P<error>\w+)\((?P<quote>['\"])(?P<message>.*?)(?P=quote)\)", re.DOTALL)
 _MOST = 300  # characters of a message
 
@@ -94,6 +95,9 @@ def parse_failure(text: str) -> Break | None:
     if not raised or raised[-1]["kind"].startswith(_NO_FAILURES):
         return None
     message, _, stack = text[raised[-1].end() :].partition("\nfrom user code:\n")
+    if raised[-1]["kind"].startswith(_BREAK):
+        found = parse_break(f"{message}\nUser code traceback:\n{stack}")
+        return found._replace(skipped=True, inside=found.inside or WHOLE)
     got = _GOT.search(message)
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     said = got["message"] if got else " ".join(lines[:2])

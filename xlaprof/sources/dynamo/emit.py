@@ -23,7 +23,7 @@ from .code import form_of
 from .guards import Guard, subject
 from .handed_over import in_the_functions_terms
 from .phases import Phases, Tuned
-from .record import Broke, Captured, Compiled, Part, Recompiles, compile_id, parse
+from .record import Broke, Captured, Compiled, Part, Recompiles, Specialized, compile_id, parse
 from .unrolled import captured
 
 #: functions remembered, by their number; and versions whose objects are
@@ -55,6 +55,8 @@ class Emitter:
         self._shapes: dict[tuple[str, str], str] = {}  # (frame, tensor) -> the shape that came last
         self._last: dict[str, events.Guard] = {}  # compile id -> the guard to blame
         self._captured: dict[str, str] = {}  # compile id -> a hash of the graph that it captured
+        self._constants: dict[tuple[str, str], tuple[RawFrame, ...]] = {}  # (compile id, size) -> what made it one
+        self._broken = ""  # compile id of the break that came last
         self._parts: dict[str, tuple[int, int]] = {}  # compile id -> its parts, and bytes of a bucket of DDP
         self._unrolled: dict[str, Unrolled] = {}  # compile id -> what a loop made of that graph
         self._resets = self._reset_at = 0  # how often Dynamo forgot all that it had compiled; Stack id of the last line
@@ -69,6 +71,8 @@ class Emitter:
         found = parse(metadata, payload)
         if isinstance(found, Broke):
             self._broke(found)
+        elif isinstance(found, Specialized):
+            self._specialized(found)
         elif isinstance(found, Recompiles):
             self._recompiles(found)
         elif isinstance(found, Captured):
@@ -100,8 +104,9 @@ class Emitter:
         """Dynamo is about to forget all that it has compiled. Its numbers of frames begin again."""
         self._resets += 1
         self._reset_at = self._rec.stack(stacks.user_frames())
+        self._broken = ""
         tables = self._functions, self._objects, self._shapes, self._last, self._captured, self._parts, self._unrolled
-        for table in tables:
+        for table in (*tables, self._constants):
             table.clear()
 
     # -- a compilation begins
@@ -192,8 +197,19 @@ class Emitter:
             )
         )
 
+    def _specialized(self, made: Specialized) -> None:
+        """Keep the line that made a constant of a size that was a variable."""
+        files = process.named_files(file for file, _, _ in made.frames)
+        frames = (RawFrame(files.get(file, ""), line, user_name(func)[0]) for file, line, func in made.frames[::-1])
+        mine = tuple(one for one in frames if one.file and not is_library(one.file, None))[:8]
+        for source in made.sources if mine else ():
+            _bound(self._constants).setdefault((made.compile, subject(source)), mine)
+
     def _broke(self, broke: Broke) -> None:
         found, rec = broke.found, self._rec
+        if broke.raised and broke.compile == self._broken:
+            return
+        self._broken = broke.compile
         reason, hint = hints.explain(found)
         frames = found.user_frames()
         function = self._functions.get(_frame(broke.compile))
@@ -228,7 +244,7 @@ class Emitter:
         else:
             function = self._function(frame)
             against, guards = (found.reasons[0].against, [found.reasons[0].guard]) if found.reasons else ("", [])
-        failed = [self._guard(frame, function, guard) for guard in guards]
+        failed = [self._guard(frame, function, guard, against) for guard in guards]
         if failed:
             _bound(self._last)[found.compile] = failed[0]
         event = events.Recompile(
@@ -247,8 +263,11 @@ class Emitter:
         else:
             rec.emit(event)
 
-    def _guard(self, frame: str, function: _Function, guard: Guard) -> events.Guard:
-        """A guard as an event; where a version takes every size, the shape before is the one that came last."""
+    def _guard(self, frame: str, function: _Function, guard: Guard, against: str) -> events.Guard:
+        """A guard as an event; where a version takes every size, the shape before is the one that came last.
+
+        A guard that a library's function made is at the line of the program that runs this function.
+        """
         old = guard.old
         if guard.kind in ("shape", "rank", "size bound"):
             tensor = subject(re.sub(r"\.(size|stride|storage_offset)\(\).*$", "", guard.source))
@@ -259,6 +278,9 @@ class Emitter:
                 _bound(self._shapes)[frame, tensor] = guard.new
         whole = (_whole(one, function) for one in guard.frames)
         frames = tuple(one for one in whole if not is_library(one.file, None))
+        if not frames and is_library(function.file, None):
+            frames = stacks.user_frames()
+        size = f"{guard.subject}.size()[{guard.dim}]" if guard.kind == "shape" else guard.subject
         return events.Guard(
             kind=guard.kind,
             subject=guard.subject,
@@ -268,6 +290,7 @@ class Emitter:
             dim=guard.dim,
             stack=self._rec.stack(frames[:8]),
             hint=guard.hint[:300],
+            asked=self._rec.stack(tuple(map(_absolute, self._constants.get((against, size), ())))),
             handed=guard.handed,
         )
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import ast
 import linecache
+import os
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from xlaprof.events.dynamo import FAILS
+from xlaprof.recording.stacks import acts, is_library
+from xlaprof.text.strings import package_path
 
 from .breaks import Break
 
@@ -92,6 +95,10 @@ def _skipped_call(found: Break) -> tuple[str, str]:
         return _not_inlined(found)
     if _SYNC.search(f"{full} {found.explanation}"):
         return f"{full} is a barrier, which a graph cannot hold", "Call the barrier after the compiled function."
+    if found.in_library:  # the program's line calls something else, whose author chose this
+        file, _, func = found.frames[0][:3]
+        what = f"{full or 'a function'}, which {func}() of {os.path.basename(file)} calls"
+        return f"Dynamo does not trace into {what}", _CALL if acts(file) else _OUTSIDE
     return f"Dynamo does not trace into {full or 'the function called here'}", _CALL
 
 
@@ -104,6 +111,10 @@ def _not_inlined(found: Break) -> tuple[str, str]:
         return f"PyTorch keeps {name} out of graphs", f"Call {name.rpartition('.')[2]}() outside the compiled function."
     if _SYNC.search(name):
         return f"{name} is a barrier, which a graph cannot hold", "Call the barrier after the compiled function."
+    file = _between(found.context, "filename: `")
+    if file and is_library(file, None):
+        of = package_path(file).partition("/")[0] or os.path.basename(file)
+        return f"PyTorch does not trace {name or 'this function'} of {of}", _OUTSIDE
     return f"PyTorch has marked {name or 'this function'} as not to be traced", (
         "Call it outside the compiled function, or decorate it with torch._dynamo.dont_skip_tracing."
     )
@@ -143,6 +154,36 @@ def _no_argument(found: Break) -> tuple[str, str]:
         )
     what = f"an object of class {classes[0]}" if classes else "an object"
     return f"{what} cannot be an argument of an operation in a graph", hint(found)
+
+
+#: NumPy's functions that do what a method of one of its universal functions does
+_SAME_IN_NUMPY = {
+    "add.reduce": "np.sum",
+    "multiply.reduce": "np.prod",
+    "maximum.reduce": "np.max",
+    "minimum.reduce": "np.min",
+    "logical_and.reduce": "np.all",
+    "logical_or.reduce": "np.any",
+    "add.accumulate": "np.cumsum",
+    "multiply.accumulate": "np.cumprod",
+}
+
+
+def _numpy_function(found: Break) -> str:
+    name = re.search(r"numpy function: <(?:ufunc|class|function|built-in function) '?([\w.]+)", found.context)
+    return name[1].removeprefix("numpy.") if name else ""
+
+
+def _numpy_method(found: Break) -> tuple[str, str]:
+    name = _numpy_function(found)
+    called = re.search(rf"\b{re.escape(name)}\.(\w+)\(", _code(found.user_frames(1))) if name else None
+    full = f"{name}.{called[1]}" if called else name
+    what = f"np.{full}" if full else "a function of NumPy's"
+    instead = _SAME_IN_NUMPY.get(full)
+    return (
+        f"Dynamo does not trace {what}: it knows functions of NumPy's, but none of their methods",
+        f"Call {instead} in place of {what}, which is traced." if instead else _OUTSIDE,
+    )
 
 
 _LOGGER = ("Dynamo cannot put a call of a logger into a graph", _LOG)
@@ -188,7 +229,12 @@ _KNOWN: dict[str, tuple[str, str] | Callable[[Break], tuple[str, str]]] = {
     "GB0170": ("the branch depends on the value of a tensor", _BRANCH),
     "GB0179": _DEEPCOPY,
     "GB0213": lambda found: (_builtin(found)[0], "Use the torch function for it instead of the built-in."),
+    "GB0290": _numpy_method,
     "GB0291": _LOGGER,
+    "GB0294": lambda found: (
+        f"np.{_numpy_function(found) or 'the function called here'} is none of NumPy's functions that PyTorch traces",
+        _OUTSIDE,
+    ),
     "GB4198": _DEEPCOPY,
     "GB7000": ("the graph breaks inside a loop", "Move what breaks the graph out of the loop."),
 }
@@ -196,6 +242,8 @@ _KNOWN: dict[str, tuple[str, str] | Callable[[Break], tuple[str, str]]] = {
 
 #: of PyTorch's: its wrapper of ``step`` bears the optimizer's name
 _SCHEDULER = "torch/optim/lr_scheduler.py"
+#: optimizers and schedulers, of which PyTorch keeps parts out of graphs
+_OPTIM = "/torch/optim/"
 
 
 #: PyTorch's files that wrap a model for several ranks, in words
@@ -271,18 +319,24 @@ def by_design(found: Break) -> bool:
         return True
     if found.gb in ("GB0098", "GB0099") and _is_statement(found.user_frames(1)):
         return True
-    if found.gb in ("GB0008", "GB0009") and _after(found.context, "qualname: ").startswith("Optimizer."):
+    if found.gb in ("GB0008", "GB0009") and (
+        _after(found.context, "qualname: ").startswith("Optimizer.")
+        or _OPTIM in _between(found.context, "filename: `").replace("\\", "/")
+    ):
         return True
     if found.gb == "GB0007" and _SCHEDULER in found.explanation.replace("\\", "/"):
         return True
     return found.gb in ("GB0025", "GB0098", "GB0099") and found.in_library
 
 
+def _code(frames: tuple[RawFrame, ...]) -> str:
+    return linecache.getline(frames[0].file, frames[0].line).strip() if frames else ""
+
+
 def _is_statement(frames: tuple[RawFrame, ...]) -> bool:
     """The innermost line is a call and nothing else: its result is not used."""
-    code = linecache.getline(frames[0].file, frames[0].line).strip() if frames else ""
     try:
-        (statement,) = ast.parse(code).body
+        (statement,) = ast.parse(_code(frames)).body
     except (SyntaxError, ValueError):  # part of a longer statement, or more than one
         return False
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)

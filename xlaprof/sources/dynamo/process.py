@@ -13,6 +13,7 @@ import enum
 import re
 import sys
 import threading
+from collections.abc import Iterable
 from itertools import islice
 from time import perf_counter_ns
 from types import CodeType, FrameType, FunctionType
@@ -98,6 +99,13 @@ def dynamic() -> str:
     if not getattr(config, "assume_static_by_default", True):
         return "True"
     return "" if getattr(config, "automatic_dynamic_shapes", True) else "False"
+
+
+def named_files(numbers: Iterable[int]) -> dict[int, str]:
+    """The files that PyTorch's trace has given these numbers."""
+    structured: Any = sys.modules.get("torch._logging.structured")
+    table, wanted = getattr(structured, "INTERN_TABLE", None) or {}, set(numbers)
+    return {number: name for name, number in list(table.items()) if number in wanted}
 
 
 def is_module(value: Any) -> bool:
@@ -206,6 +214,7 @@ def _others(entry: Any, now: Missed, first: Guard, deadline: int) -> list[Guard]
 _TENSOR = re.compile(
     r"^check_tensor\((?P<source>.*), (?:Tensor|Parameter|\w+), DispatchKeySet\(.*?\), (?P<dtype>torch\.\w+), "
     r"device=(?P<device>\S+), requires_grad=(?P<grad>True|False), size=\[(?P<size>[^\]]*)\]"
+    r"(?:, stride=\[(?P<stride>[^\]]*)\])?"
 )
 
 
@@ -243,6 +252,11 @@ def _failed_tensor(found: re.Match[str], now: Missed) -> list[Guard]:
     for dim, (before, size) in enumerate(zip(sizes, tensor.shape, strict=True)):
         if before is not None and before != size:
             failed.append(Guard("shape", name, _shape(found["dtype"], sizes), show(tensor), text, source, dim))
+            return failed  # other sizes have other strides
+    strides = zip(_sizes(found["stride"] or ""), tensor.stride() if _is_strided(tensor) else (), strict=False)
+    for dim, (before, stride) in enumerate(strides):
+        if before is not None and before != stride:
+            failed.append(Guard("stride", name, str(before), str(stride), text, source, dim))
             break
     return failed
 
@@ -397,6 +411,11 @@ def evaluate(source: str, now: Missed) -> Any:
 def is_tensor(value: Any) -> bool:
     torch: Any = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _is_strided(tensor: Any) -> bool:
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and tensor.layout == torch.strided
 
 
 def show(value: Any) -> str:

@@ -21,6 +21,15 @@ class Broke(NamedTuple):
 
     compile: str
     found: Break
+    raised: bool = False  # as an error, which repeats the break before it if there was one
+
+
+class Specialized(NamedTuple):
+    """The code made a constant of a size, or number, that was a variable."""
+
+    compile: str
+    sources: tuple[str, ...]  # expressions of the size: "L['x'].size()[0]"
+    frames: tuple[tuple[int, int, str], ...]  # number of the file's name, line and function; outermost first
 
 
 class Recompiles(NamedTuple):
@@ -56,7 +65,7 @@ class Part(NamedTuple):
     whole: bool
 
 
-Parsed = Broke | Recompiles | Compiled | Captured | Part
+Parsed = Broke | Specialized | Recompiles | Compiled | Captured | Part
 
 _CACHE = "inductor_fx_local_cache"
 _PART = "submod_"  # how torch.fx calls the parts of a graph
@@ -76,10 +85,12 @@ def parse(metadata: Any, payload: Any) -> Parsed | None:
             return Broke(compile_id(metadata), parse_break(payload))
         if name == "dynamo_error" and isinstance(payload, str):
             failure = parse_failure(payload)
-            return None if failure is None else Broke(compile_id(metadata), failure)
+            return None if failure is None else Broke(compile_id(metadata), failure, raised=True)
         if name == "recompile_reasons" and isinstance(payload, str):
             return Recompiles(compile_id(metadata), tuple(map(parse_reason, _reasons(payload))))
         return None
+    if isinstance(made := metadata.get("symbolic_shape_specialization"), dict):
+        return _specialized(made, metadata)
     if "dynamo_output_graph" in metadata:
         return Captured(compile_id(metadata), graph_hash(payload) if isinstance(payload, str) else "")
     if "optimize_ddp_split_graph" in metadata:
@@ -107,6 +118,16 @@ def compile_id(metadata: dict[str, Any]) -> str:
     parts = [str(metadata[key]) for key in ("frame_id", "frame_compile_id") if metadata.get(key) is not None]
     autograd = metadata.get("compiled_autograd_id")
     return "/".join([*([f"!{autograd}"] if autograd is not None else []), *parts])
+
+
+def _specialized(made: dict[str, Any], metadata: dict[str, Any]) -> Specialized:
+    sources, stack = made.get("sources"), made.get("user_stack")
+    lines = [one for one in stack if isinstance(one, dict)] if isinstance(stack, list) else []
+    return Specialized(
+        compile_id(metadata),
+        tuple(one for one in sources if isinstance(one, str)) if isinstance(sources, list) else (),
+        tuple((int(_number(one, "filename")), int(_number(one, "line")), _text(one, "name")) for one in lines),
+    )
 
 
 def _reasons(payload: str) -> list[str]:

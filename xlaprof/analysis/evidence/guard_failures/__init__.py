@@ -1,1 +1,1 @@
-"""Guards of ``torch.compile`` that failed: which of the versions made for that are mistakes, and what is said of them."""
+"""Guards of ``torch.compile`` that failed: which versions made for that are mistakes, and what is said of them."""

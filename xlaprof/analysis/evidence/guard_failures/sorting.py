@@ -318,6 +318,8 @@ def specialized(recompiles: list[Blamed]) -> bool:
 
     After its first change PyTorch makes it a variable, unless it was told otherwise, or the code needs the number.
     """
+    if any(guard.asked for _, guard, _ in recompiles):
+        return True
     made: set[tuple[str, str, int]] = set()
     for record, guard, _ in recompiles:
         if record.event.dynamic == "False" or not _APART.isdisjoint(sizes_of_dim(guard)):

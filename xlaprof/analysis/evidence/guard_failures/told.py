@@ -25,9 +25,14 @@ from xlaprof.analysis.evidence.guard_failures.sorting import (
 from xlaprof.analysis.evidence.guards import Case, sizes_of_dim
 from xlaprof.analysis.fold.torch_compile import RecompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
+from xlaprof.analysis.names import NOWHERE
+from xlaprof.analysis.places import cited
 from xlaprof.events import DynamoLimit, Guard
 from xlaprof.text.quantities import duration, times
 from xlaprof.text.strings import enumerated
+
+#: kinds of guards on what is passed, each of which has to be mended for itself
+_OF_ARGUMENTS = frozenset({"value", "dtype", "requires_grad", "stride", "rank"})
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -91,6 +96,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
     backend = facts.text(tally.backend) if tally is not None else ""
     compiled = [(record, one) for record, one, _ in recompiles if record.limit is None]
     moments = [Moment(record.event.t, record.dur, detail=_went(one)) for record, one in compiled]
+    asked = next((there for one in guards if (there := facts.place(one.asked)).line), NOWHERE)
     case = Case(
         guards,
         backend,
@@ -101,11 +107,16 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         sum(record.another for record, _ in compiled),
         uses.needed_for(place.acting.code, texts.named(guard)),
         uses.is_handed_over(facts.place(first.event.stack).acting.code, guard.subject),
+        cited(asked) if asked.line and asked.at != place.at else "",
         next((one.subject for one in guards if one.kind == "shape" != guard.kind), ""),
     )
+    with_it = list(_with_it(recompiles))
     changes = {(one.subject, one.old, one.new) for _, one in compiled if one.kind == guard.kind}
     again = f"{_compiled_again(facts, [record for record, _ in compiled])}, {duration(cost)} in all"
-    clauses = [f"{texts.cause(guard, len(changes), case)}: {again}", *limit_clause(limit)]
+    constant = f", and {case.asked} makes a constant of it" if case.asked else ""
+    clauses = [f"{texts.cause(guard, len(changes), case)}{constant}: {again}"]
+    clauses += (f"{one.subject} changed with it, from {one.old} to {one.new}, a cause by itself" for one in with_it)
+    clauses += limit_clause(limit)
     eager = sum(eager_ns(facts, (first.event.code, first.event.func)).values()) / 1e9 if limit is not None else 0.0
     if eager:
         clauses[-1] += f" ({duration(eager)} in {function})"
@@ -118,7 +129,12 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         cost_s=cost + eager,
         gain_s=cost,  # of the time in eager mode a compiled version takes a part that is not known
         cause=f"{'; '.join(clauses)}.",
-        advice=_advice(facts, first, guard, place, texts.advice(guard, case, limit[0].limit if limit else "")),
+        advice=" ".join(
+            [
+                _advice(facts, first, guard, place, texts.advice(guard, case, limit[0].limit if limit else "")),
+                *(f"As for {one.subject}: {texts.advice(one, Case([one], *case[1:3]))}" for one in with_it),
+            ]
+        ),
         change=FromTo(texts.what(guard), guard.old, guard.new),
         evidence=[*evidence(recompiles), *([f"guard: {texts.code(guard)}"] if guard.text else [])],
         discriminator=f"torch.compile {guard.kind} {guard.subject}",
@@ -128,6 +144,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
             for record, one, _ in recompiles
             for stack in (one.stack, record.event.stack, record.event.code)
         ]
+        + [facts.place(one.asked) for one in guards]
         + [facts.place(made.get(record.event.against, 0)) for record, _, _ in recompiles],
         values=values(sizes_of_dim(one) for one in guards if one.kind == guard.kind),
         remedy=texts.remedy(guard, case),
@@ -150,6 +167,16 @@ def _advice(facts: Facts, first: RecompileRecord, guard: Guard, place: Place, ad
         if said.is_option:
             return said.advice
     return texts.of_the_tensor(guard, facts.place(first.event.stack).acting.code, advice)
+
+
+def _with_it(recompiles: list[Blamed]) -> Iterator[Guard]:
+    """Guards of another kind, on other arguments, that failed in each of these as well: each is a cause by itself."""
+    first, guard, _ = recompiles[0]
+    both = set.intersection(*({(one.kind, one.subject) for one in record.event.guards} for record, _, _ in recompiles))
+    for one in first.event.guards:
+        other = one.kind in _OF_ARGUMENTS and one.kind != guard.kind and one.subject != guard.subject
+        if other and one.subject.isidentifier() and not one.handed and (one.kind, one.subject) in both:
+            yield one
 
 
 def _together(recompiles: list[Blamed]) -> tuple[str, ...]:
