@@ -12,17 +12,32 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from xlaprof import log
+from xlaprof.analysis.compiled.generated import in_words
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.places import short
 from xlaprof.analysis.run import Run
 from xlaprof.errors import UserError
-from xlaprof.events import DynamoCompile, DynamoLimit, Event, GraphBreak, JitCompile, Recompile, Stack, Step, Text
+from xlaprof.events import (
+    DynamoCompile,
+    DynamoLimit,
+    Event,
+    GeneratedCode,
+    GraphBreak,
+    JitCompile,
+    Recompile,
+    Stack,
+    Step,
+    Text,
+)
 from xlaprof.recording import recorder
 from xlaprof.recording.trace import StepTrace
 from xlaprof.text.quantities import duration, plural
 from xlaprof.text.safe import for_html, for_terminal
 from xlaprof.text.strings import printable
+
+#: kinds of events that have a line
+_SHOWN = DynamoCompile | GraphBreak | Recompile | JitCompile | DynamoLimit | GeneratedCode
 
 
 class Call(NamedTuple):
@@ -166,12 +181,7 @@ def _calls(events: list[Event], errors: list[str]) -> Iterator[Call]:
         elif isinstance(event, Step):
             steps.append(event)
     for step, error in zip(steps, errors, strict=False):
-        made = [
-            event
-            for event in events
-            if isinstance(event, DynamoCompile | GraphBreak | Recompile | JitCompile | DynamoLimit)
-            and step.t <= event.t <= step.t + step.dur
-        ]
+        made = [event for event in events if isinstance(event, _SHOWN) and step.t <= event.t <= step.t + step.dur]
         compiles = [event for event in made if isinstance(event, DynamoCompile | JitCompile)]
         graphs = [event for event in compiles if isinstance(event, JitCompile) or (event.compiled and event.ops)]
         yield Call(
@@ -184,7 +194,7 @@ def _calls(events: list[Event], errors: list[str]) -> Iterator[Call]:
         )
 
 
-def _line(event: Event, names: Names) -> str:
+def _line(event: Any, names: Names) -> str:
     if isinstance(event, GraphBreak):
         hint = f" {event.hint}" if event.hint else ""
         return f"break at {short(names.place(event.stack))}: {event.reason}.{hint}"
@@ -202,12 +212,13 @@ def _line(event: Event, names: Names) -> str:
         phases = ", ".join(f"{phase} {duration(ns / 1e9)}" for phase, ns in parts.items())
         made = f"{plural(event.ops, 'operation')}, {duration(event.dur / 1e9)} ({phases})"
         return f"{names.text(event.func)}: {again}{made}"
-    assert isinstance(event, DynamoCompile)
+    after = f", behind line {names.place(event.resumed).line}" if event.resumed else ""
+    if isinstance(event, GeneratedCode):
+        return f"{names.text(event.func)}{after}: {'; '.join(in_words([event]))}"
     longest = sorted(event.phases.items(), key=lambda one: -one[1])
     spent = f" ({', '.join(f'{phase} {duration(ns / 1e9)}' for phase, ns in longest)})" if longest else ""
     what = "runs as plain Python"
     if event.compiled:
         what = f"{plural(event.ops, 'operation')}, {plural(event.guards, 'guard')}"
-    after = f", behind line {names.place(event.resumed).line}" if event.resumed else ""
     backward = ", backward" if event.backward else ""
     return f"{names.text(event.func)}{after}{backward}: {what}, {duration(event.dur / 1e9)}{spent}"

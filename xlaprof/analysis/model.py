@@ -266,6 +266,27 @@ class JitProgramStat(msgspec.Struct, frozen=True):
         return max(0, self.arguments + self.results + self.temporary - self.donated)
 
 
+class KernelStat(msgspec.Struct, frozen=True):
+    """A kernel that inductor generated."""
+
+    name: str
+    ops: tuple[str, ...]  # the ATen operations that it was made of; empty: not known
+    calls: int  # in one call of the graph
+
+
+class GraphCodeStat(msgspec.Struct, frozen=True):
+    """What one call of a graph runs, by the code that inductor generated for it."""
+
+    compile: str  # Dynamo's id of the compilation
+    backward: bool
+    line: int  # of the graph break that it goes on behind; 0: it begins at the function's top
+    launches: int  # of generated kernels
+    calls: int  # of libraries, and of operators that inductor has no code for
+    copies: int  # of tensors from one device to another
+    kernels: tuple[KernelStat, ...]  # distinct ones, as they are first called
+    library: tuple[tuple[str, int], ...]  # function and calls, most first
+
+
 class FunctionStat(msgspec.Struct, frozen=True):
     """A function that ``torch.compile`` compiled, with the parts after its graph breaks."""
 
@@ -284,6 +305,8 @@ class FunctionStat(msgspec.Struct, frozen=True):
     cuda_graphs: tuple[str, ...] = ()  # which of it runs by CUDA graphs, and what without and why, in words
     parts: int = 0  # into which a graph of it is split for DistributedDataParallel, one for each bucket; 0: it is whole
     by_design: tuple[str, ...] = ()  # where its graphs end as they are meant to, in words
+    code: tuple[GraphCodeStat, ...] = ()  # inductor's, of each graph and version, in the order of compilation
+    runs: tuple[str, ...] = ()  # what that code runs, and what of it was fused, in words
 
 
 class MemoryReading(msgspec.Struct, frozen=True):

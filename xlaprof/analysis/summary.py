@@ -10,6 +10,7 @@ from xlaprof.analysis.findings import find
 from xlaprof.analysis.model import Activity, Gap, IdleStat, Report, RunInfo, ScopeStat, StepStats, TimeSplit
 from xlaprof.analysis.places import short
 
+from .compiled import generated
 from .evidence.compilation import compilation
 from .evidence.compiled_functions import compiled_functions
 from .evidence.facts import Facts
@@ -34,7 +35,14 @@ def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> 
     idle = _idle(run)
     facts = Facts(run, steps, idle)
     findings = find(facts)
-    functions = compiled_functions(facts, findings, cuda_graphs.said(facts), cuda_graphs.stat(facts))
+    functions = compiled_functions(
+        facts,
+        findings,
+        generated.stats(facts),
+        generated.said(facts),
+        cuda_graphs.said(facts),
+        cuda_graphs.stat(facts),
+    )
     jitted = jitted_functions(facts, findings)
     return Report(
         run=_info(run, path, notes),

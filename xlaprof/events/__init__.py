@@ -31,13 +31,16 @@ from .dynamo import (
     CudaGraph,
     DynamoCompile,
     DynamoLimit,
+    GeneratedCode,
     GraphBreak,
     Guard,
+    Kernel,
     NoCudaGraph,
     Recompile,
 )
 from .graph_diff import Block, Change, Difference, GraphDiff, Loop, Operation
 from .jit import ArgumentChange, Collective, HostCallbacks, JitCompile, JitProgram, OutsideOperations, Undonated
+from .looks import Look, Sample
 from .torch_tpu import TorchTpuBatch
 
 __all__ = [
@@ -54,17 +57,21 @@ __all__ = [
     "DynamoCompile",
     "DynamoLimit",
     "Event",
+    "GeneratedCode",
     "GraphBreak",
     "GraphDiff",
     "Guard",
     "HostCallbacks",
     "JitCompile",
     "JitProgram",
+    "Kernel",
+    "Look",
     "Loop",
     "NoCudaGraph",
     "Operation",
     "OutsideOperations",
     "Recompile",
+    "Sample",
     "TorchTpuBatch",
     "Undonated",
 ]
@@ -383,37 +390,6 @@ class Hole(Event, frozen=True, tag="hole"):
     before: Id = 0  # Stack id of the operation recorded last
     after: Id = 0  # Stack id of the operation recorded next
     tid: Id = 1
-
-
-class Sample(Event, frozen=True, tag="sample"):
-    """What a look at the host's stack found while the device was idle and nothing was recorded.
-
-    Over ``[t, t + dur)`` every look found the same. The host is sampled in long gaps only.
-    """
-
-    t: Ns
-    dur: Ns
-    stack: Id = 0  # Stack id
-    #: "python": ran Python | "torch": ran PyTorch's Python, or waited for its autograd | "data": drew the next item of
-    #: its data | "checkpoint": saved or loaded a checkpoint | "wait": waited outside Python (sleep, file, lock...) |
-    #: "call": was in the call of a compiled program, which may run there |
-    #: "gil": waited for the interpreter's lock, which thread ``holder`` had | "cpu": waited for a processor | "": ?
-    state: String = ""
-    tid: Id = 1
-    holder: String = ""  # name of the thread that held the interpreter's lock, and
-    at: Id = 0  # Stack id: where it was
-
-
-class Look(Event, frozen=True, tag="look"):
-    """What looks at the main thread, ten a second, found all along, unless an event of its own records that.
-
-    Over ``[t, t + dur)`` every look found the same: the main thread ran at this line of the user's.
-    """
-
-    t: Ns
-    dur: Ns
-    stack: Id = 0  # Stack id: the user's frames, of an import the innermost one
-    state: String = ""  # as of a Sample, or "import": imported a module
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

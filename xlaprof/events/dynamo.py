@@ -188,3 +188,29 @@ class NoCudaGraph(Event, frozen=True, tag="nocudagraph"):
     ops: Count = 0  # operations that run without, of
     all: Count = 0  # so many of the graph; 0: all of it runs without
     tid: Id = 1
+
+
+class Kernel(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A kernel that inductor generated."""
+
+    name: String  # "cpp_fused_cos_sin_0"
+    ops: List[String] = []  # the ATen operations that it was made of, "cos"; empty: not known
+    calls: Count = 1  # in one call of the graph
+
+
+class GeneratedCode(Event, frozen=True, tag="generated"):
+    """Inductor's code of a graph was written, or came from its cache: what one call of the graph runs."""
+
+    t: Ns
+    compile: String  # as in DynamoCompile
+    func: Id  # Text id
+    stack: Id = 0  # Stack id: the user's line that called the compiled function
+    code: Id = 0  # Stack id: where the function is defined
+    resumed: Id = 0  # Stack id: the line of the graph break it goes on behind
+    backward: bool = False
+    launches: Count = 0  # of kernels that inductor generated
+    calls: Count = 0  # of libraries, and of operators that inductor has no code for
+    copies: Count = 0  # of tensors from one device to another
+    kernels: List[Kernel] = []  # distinct ones, as they are first called
+    library: Table[String, Count] = {}  # "mm" -> calls
+    tid: Id = 1

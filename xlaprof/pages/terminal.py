@@ -187,7 +187,7 @@ def _functions(report: Report, name: str, noun: str, done: CompiledFunctions, wi
             yield paragraph("", f"of it {', '.join(spent)}", width)
         for one in function.by_design:
             yield paragraph("by design: ", printable(one), width, "")
-        for need in (*function.needs, *autotuned(function), *function.cuda_graphs):
+        for need in (*function.needs, *autotuned(function), *function.runs, *function.cuda_graphs):
             yield paragraph("", printable(need), width)
     if done.count > _FUNCTIONS:
         yield Text(f"and {plural(done.count - _FUNCTIONS, 'more function')}", "dim")

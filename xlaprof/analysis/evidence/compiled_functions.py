@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from heapq import nlargest
 from itertools import islice
-from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -23,7 +22,7 @@ from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.sorting import sort_out
 from xlaprof.analysis.fold.torch_compile import RAISED, FunctionTally
-from xlaprof.analysis.model import Charge, CompiledFunctions, CudaGraphStat, Finding, FunctionStat, Place
+from xlaprof.analysis.model import Charge, CompiledFunctions, CudaGraphStat, Finding, FunctionStat, GraphCodeStat, Place
 from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import DEAR, HABIT, LARGE, LISTED, LOOKED_NS, MOST, NAMED, SHOWN, WORTH_SAYING
 from xlaprof.analysis.statements import nodes
@@ -41,12 +40,15 @@ _Key = tuple[int, int]  # of a function: stack of its definition, name
 def compiled_functions(
     facts: Facts,
     findings: tuple[Finding, ...],
-    by_graphs: Mapping[_Key, tuple[str, ...]] = MappingProxyType({}),
-    all_graphs: CudaGraphStat = CudaGraphStat(),  # noqa: B008 - it is frozen
+    code: Mapping[_Key, tuple[GraphCodeStat, ...]],
+    runs: Mapping[_Key, tuple[str, ...]],
+    by_graphs: Mapping[_Key, tuple[str, ...]],
+    all_graphs: CudaGraphStat,
 ) -> CompiledFunctions:
     """The section on torch.compile of a settled run; ``findings``: all of the run.
 
-    ``by_graphs`` and ``all_graphs``: what is said of CUDA graphs, of each function and of all of them.
+    What is said of each function: ``code``, inductor's; ``runs``, what that runs; ``by_graphs``, of CUDA graphs, and
+    ``all_graphs``, of all of these.
     """
     functions = facts.run.torch_compile.functions
     breaks = Counter(key for here in broken(facts).values() for key in here.functions)
@@ -56,13 +58,21 @@ def compiled_functions(
         count=len(functions),
         graphs=sum(one.versions for one in functions.values()),
         total_s=total / 1e9,
-        functions=tuple(_stat(facts, key, tally, breaks[key], by_graphs.get(key, ())) for key, tally in longest),
+        functions=tuple(
+            replace(
+                _stat(facts, key, tally, breaks[key]),
+                code=code.get(key, ()),
+                runs=runs.get(key, ()),
+                cuda_graphs=by_graphs.get(key, ()),
+            )
+            for key, tally in longest
+        ),
         charges=tuple(_charges(facts, findings, total)),
         cuda_graphs=all_graphs,
     )
 
 
-def _stat(facts: Facts, key: _Key, tally: FunctionTally, breaks: int, graphs: tuple[str, ...]) -> FunctionStat:
+def _stat(facts: Facts, key: _Key, tally: FunctionTally, breaks: int) -> FunctionStat:
     phases = Counter(tally.phases)
     if phases:  # all of the function's compile time is told
         phases[UNACCOUNTED] += max(0, tally.dur - phases.total())
@@ -77,7 +87,6 @@ def _stat(facts: Facts, key: _Key, tally: FunctionTally, breaks: int, graphs: tu
         plain=tuple(_plain(facts, tally)),
         phases=tuple((name, ns / 1e9) for name, ns in phases.most_common() if ns),
         tuned=tuple((name, ns / 1e9) for name, ns in nlargest(SHOWN, tally.tuned.items(), key=lambda item: item[1])),
-        cuda_graphs=graphs,
         parts=tally.parts_most,
         by_design=tuple(_by_design(facts, key, tally)),
     )

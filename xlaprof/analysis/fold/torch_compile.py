@@ -13,7 +13,19 @@ from msgspec.structs import replace
 from xlaprof.analysis.names import Ids
 from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.sums import Tally, add_bounded, kept
-from xlaprof.events import Autotune, Compile, CompileAsked, DynamoCompile, DynamoLimit, GraphBreak, Recompile
+from xlaprof.events import (
+    Autotune,
+    Compile,
+    CompileAsked,
+    DynamoCompile,
+    DynamoLimit,
+    GeneratedCode,
+    GraphBreak,
+    Recompile,
+)
+
+#: kinds of events that :meth:`TorchCompile.on` takes
+TOLD = CompileAsked, Autotune, GeneratedCode
 
 _RECORDS = 10_000
 _FRAMES = 1_000  # numbers of frames kept apart per function
@@ -128,6 +140,7 @@ class TorchCompile:
         self.failed: list[DynamoCompile] = []  # an error stopped them
         self.asked: set[int] = set()  # Stack ids of the lines that call torch.compile
         self.unrolled: list[DynamoCompile] = []  # first versions that one line made many operations of
+        self.generated: list[GeneratedCode] = []
         self._open_breaks: dict[str, list[BreakTally]] = {}  # compile id -> breaks since it began
         self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest with that id
         self._function: FunctionTally | None = None  # the function compiled last
@@ -135,9 +148,12 @@ class TorchCompile:
         self._tuned: dict[str, int] = {}  # ns, for the compilation that goes on
         self._pieces: list[PieceTally] = []  # what it counts for, if it was the first version beside a break
 
-    def on(self, event: Autotune | CompileAsked) -> None:
+    def on(self, event: Autotune | CompileAsked | GeneratedCode) -> None:
         if isinstance(event, Autotune):
             self.on_tuned(event)
+        elif isinstance(event, GeneratedCode):
+            if len(self.generated) < _RECORDS:
+                self.generated.append(event)
         elif len(self.asked) < _RECORDS:
             self.asked.add(event.stack)
 
@@ -293,6 +309,7 @@ class TorchCompile:
         self.limits += [(_mapped(event, ids), step) for event, step in other.limits]
         self.failed += [_mapped(event, ids) for event in other.failed]
         self.unrolled += [_mapped(event, ids) for event in other.unrolled]
+        self.generated += [_mapped(event, ids) for event in other.generated]
         self.asked.update(map(ids.stack, other.asked))
 
 

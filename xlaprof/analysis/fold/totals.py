@@ -24,7 +24,7 @@ from .frozen import Frozen
 from .jit import Jit
 from .reads_and_fallbacks import PLACES, ReadsAndFallbacks, pair
 from .tallies import FEW, CompileBill, CompileRecord, PauseTally, ScopeTally, Site, StepTally, Timed
-from .torch_compile import TorchCompile
+from .torch_compile import TOLD, TorchCompile
 from .torch_tpu import TorchTpu
 
 RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by one
@@ -121,7 +121,7 @@ class Totals(ReadsAndFallbacks):
             ev.JitCompile: self._on_jit_compile,
             ev.Recompile: self._on_dynamo_recompile,
             ev.DynamoLimit: self._on_dynamo_limit,
-            **dict.fromkeys((ev.CompileAsked, ev.CudaGraph, ev.NoCudaGraph, ev.Autotune), self._on_torch),
+            **dict.fromkeys((*TOLD, ev.CudaGraph, ev.NoCudaGraph), self._on_torch),
             ev.FrozenCompile: self._on_frozen,
             ev.TorchTpuBatch: self._on_torch_tpu,
             **self.jit.handlers,
@@ -415,12 +415,11 @@ class Totals(ReadsAndFallbacks):
     def _on_dynamo_limit(self, event: ev.DynamoLimit) -> None:
         self.torch_compile.on_limit(event, self.step_num + 1)
 
-    def _on_torch(self, event: ev.CompileAsked | ev.CudaGraph | ev.NoCudaGraph | ev.Autotune) -> None:
+    def _on_torch(self, event: Any) -> None:
         if isinstance(event, ev.CudaGraph | ev.Autotune):
             self._paint((event.t, event.t + event.dur, host.COMPILE, event.stack))
         self.cover(event.t, event.t)
-        kept = self.torch_compile if isinstance(event, ev.Autotune | ev.CompileAsked) else self.cuda_graphs
-        kept.on(event)  # type: ignore[arg-type]
+        (self.torch_compile if isinstance(event, TOLD) else self.cuda_graphs).on(event)
 
     def _on_torch_tpu(self, event: ev.TorchTpuBatch) -> None:
         self.torch_tpu.on(event)  # other threads make its programs, and tell of them late: nothing of the host's time

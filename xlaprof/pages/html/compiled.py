@@ -85,7 +85,7 @@ def functions(done: CompiledFunctions, noun: str, report: Report, index: Index) 
             "again": f"{one.again:,} of them compiled again" if one.again else "",
             "breaks": f"broken at {plural(one.breaks, 'line')}" if one.breaks else "",
             "plain": [f"{what} runs as plain Python" for what in one.plain],
-            "needs": [*one.needs, *autotuned(one), *one.cuda_graphs],
+            "needs": [*one.needs, *autotuned(one), *one.runs, *one.cuda_graphs],
             "compile": duration(one.compile_s),
             "compile_s": one.compile_s,
         }

@@ -15,6 +15,7 @@ it, and a step that compiles nothing writes no record and so costs nothing.
 :mod:`.apart`   compile beside what the program has compiled
 :mod:`.phases`  where a compilation's time went
 :mod:`.cuda_graphs` which CUDA graphs were recorded, and what runs without, and why
+:mod:`.generated` what inductor's code of a graph runs
 :mod:`.handler` the logging handler
 :mod:`.freezing` what is about to be compiled, for ``xlaprof.frozen``
 ==============  ==================================================================================

@@ -17,7 +17,7 @@ from xlaprof.recording import recorder, stacks
 from xlaprof.recording.stacks import RawFrame, is_library
 from xlaprof.sources.unrolled import Unrolled
 
-from . import cuda_graphs, hints, process
+from . import cuda_graphs, generated, hints, process
 from .breaks import user_name
 from .code import form_of
 from .guards import Guard, subject
@@ -94,6 +94,26 @@ class Emitter:
         key = f"{compile}#{self._resets + 1}" if self._resets else compile
         name, place = function.name if function else "", self._rec.stack(process.caller())
         self._rec.keep_code("torch.compile", key, form, lambda: payload, name, place)
+
+    def generated(self, metadata: dict[str, Any], payload: Any) -> None:
+        """Inductor's code of a graph is told."""
+        found = generated.read(payload, generated.KNOWN) if isinstance(payload, str) else None
+        if found is None:
+            return
+        compile = compile_id(metadata)
+        self._rec.emit(
+            events.GeneratedCode(
+                perf_counter_ns(),
+                compile,
+                backward=found.backward,
+                launches=found.launches,
+                calls=found.calls,
+                copies=found.copies,
+                kernels=list(found.kernels),
+                library=found.library,
+                **self._where(self._function(_frame(compile))),
+            )
+        )
 
     def on_request(self) -> None:
         """Something is about to be given to ``torch.compile``."""

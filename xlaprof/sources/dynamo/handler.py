@@ -126,6 +126,7 @@ class Handler(Listener):
                 if rec.keeps_code:
                     self._emitter.keep_code(metadata, payload)
                 if "inductor_output_code" in metadata:
+                    self._emitter.generated(metadata, payload)
                     self._left.attach()
                     if cuda_graphs.asked(payload):
                         for left in cuda_graphs.left_out():

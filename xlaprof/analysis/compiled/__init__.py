@@ -1,0 +1,1 @@
+"""What a backend of ``torch.compile`` made of the program's graphs."""

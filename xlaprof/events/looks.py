@@ -1,0 +1,36 @@
+"""What looks at the host's threads find."""
+
+from xlaprof.bounds import Id, Ns, String
+
+from .base import Event
+
+
+class Sample(Event, frozen=True, tag="sample"):
+    """What a look at the host's stack found while the device was idle and nothing was recorded.
+
+    Over ``[t, t + dur)`` every look found the same. The host is sampled in long gaps only.
+    """
+
+    t: Ns
+    dur: Ns
+    stack: Id = 0  # Stack id
+    #: "python": ran Python | "torch": ran PyTorch's Python, or waited for its autograd | "data": drew the next item of
+    #: its data | "checkpoint": saved or loaded a checkpoint | "wait": waited outside Python (sleep, file, lock...) |
+    #: "call": was in the call of a compiled program, which may run there |
+    #: "gil": waited for the interpreter's lock, which thread ``holder`` had | "cpu": waited for a processor | "": ?
+    state: String = ""
+    tid: Id = 1
+    holder: String = ""  # name of the thread that held the interpreter's lock, and
+    at: Id = 0  # Stack id: where it was
+
+
+class Look(Event, frozen=True, tag="look"):
+    """What looks at the main thread, ten a second, found all along, unless an event of its own records that.
+
+    Over ``[t, t + dur)`` every look found the same: the main thread ran at this line of the user's.
+    """
+
+    t: Ns
+    dur: Ns
+    stack: Id = 0  # Stack id: the user's frames, of an import the innermost one
+    state: String = ""  # as of a Sample, or "import": imported a module
