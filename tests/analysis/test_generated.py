@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from xlaprof.events import GeneratedCode, Kernel
+from xlaprof.events import Conversion, GeneratedCode, Kernel
 from xlaprof.pages.json import text, to_json
 
 from .compiling import Compiling
@@ -149,3 +149,19 @@ def test_all_of_it_is_in_the_json(told: Generating) -> None:
             "library": [["mm", 3]],
         }
     ]
+
+
+def test_conversions_of_two_recordings_keep_their_lines(told: Generating) -> None:
+    other = Generating()
+    other.story.text("something that moves the ids")
+    line = other.story.line(61, "y = x.cpu().numpy()", func="backward")
+    told.compile("0/0", conversions=[Conversion("upcast", "float", "f32", "bf16", told.code)])
+    other.compile("0/0", conversions=[Conversion("copy", "cpu", "cpu", "cuda", line, numpy=True)])
+    run = told.story.run()
+    run.merge(other.story.run())
+    (function,) = run.report().torch_compile.functions
+    assert [(one.kind, one.place.line) for one in function.conversions] == [("upcast", 10), ("copy", 61)]
+    assert function.runs == (
+        "upcasts: bf16 to f32 in float at train.py:10",
+        "copies between devices: cuda to cpu at train.py:61 for NumPy",
+    )

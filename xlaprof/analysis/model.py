@@ -287,6 +287,19 @@ class GraphCodeStat(msgspec.Struct, frozen=True):
     library: tuple[tuple[str, int], ...]  # function and calls, most first
 
 
+class ConversionStat(msgspec.Struct, frozen=True):
+    """Operations of one line of a compiled graph that make numbers wider, or copy tensors to another device."""
+
+    kind: str  # "upcast" | "copy"
+    op: str
+    old: str  # dtype or device; "" of an upcast: the operation takes no floating-point numbers
+    new: str
+    place: Place
+    count: int  # operations
+    mixed: bool  # of an upcast: another tensor that the operation takes is as wide already
+    numpy: bool  # of a copy: NumPy's functions take what was copied
+
+
 class FunctionStat(msgspec.Struct, frozen=True):
     """A function that ``torch.compile`` compiled, with the parts after its graph breaks."""
 
@@ -306,7 +319,8 @@ class FunctionStat(msgspec.Struct, frozen=True):
     parts: int = 0  # into which a graph of it is split for DistributedDataParallel, one for each bucket; 0: it is whole
     by_design: tuple[str, ...] = ()  # where its graphs end as they are meant to, in words
     code: tuple[GraphCodeStat, ...] = ()  # inductor's, of each graph and version, in the order of compilation
-    runs: tuple[str, ...] = ()  # what that code runs, and what of it was fused, in words
+    conversions: tuple[ConversionStat, ...] = ()  # in its graphs, in their order
+    runs: tuple[str, ...] = ()  # what its graphs run, what of it was fused and what they convert, in words
 
 
 class MemoryReading(msgspec.Struct, frozen=True):

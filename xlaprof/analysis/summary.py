@@ -10,7 +10,7 @@ from xlaprof.analysis.findings import find
 from xlaprof.analysis.model import Activity, Gap, IdleStat, Report, RunInfo, ScopeStat, StepStats, TimeSplit
 from xlaprof.analysis.places import short
 
-from .compiled import generated
+from .compiled import conversions, generated
 from .evidence.compilation import compilation
 from .evidence.compiled_functions import compiled_functions
 from .evidence.facts import Facts
@@ -39,7 +39,8 @@ def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> 
         facts,
         findings,
         generated.stats(facts),
-        generated.said(facts),
+        conversions.stats(facts),
+        (generated.said(facts), conversions.said(facts)),
         cuda_graphs.said(facts),
         cuda_graphs.stat(facts),
     )

@@ -28,6 +28,7 @@ from .code import Code
 from .dynamo import (
     Autotune,
     CompileAsked,
+    Conversion,
     CudaGraph,
     DynamoCompile,
     DynamoLimit,
@@ -52,6 +53,7 @@ __all__ = [
     "Code",
     "Collective",
     "CompileAsked",
+    "Conversion",
     "CudaGraph",
     "Difference",
     "DynamoCompile",

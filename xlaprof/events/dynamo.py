@@ -45,6 +45,19 @@ FAILS = "its compilation fails"
 WHOLE = "a graph that has to be whole (fullgraph=True, error_on_graph_break)"
 
 
+class Conversion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Operations of one line of a captured graph that make numbers wider, or copy tensors to another device."""
+
+    kind: String  # "upcast" | "copy"
+    op: String  # "softmax", "np.linspace"
+    new: String  # "f32", "cpu"
+    old: String = ""  # "bf16", "cuda"; "" of an upcast: the operation takes no floating-point numbers
+    stack: Id = 0  # Stack id
+    count: Count = 1
+    mixed: bool = False  # of an upcast: another tensor that the operation takes is as wide already
+    numpy: bool = False  # of a copy: NumPy's functions take what was copied
+
+
 class DynamoCompile(Event, frozen=True, tag="dynamo"):
     """``torch.compile`` traced and compiled one version of a function, or of what follows a graph break in it."""
 
@@ -78,6 +91,8 @@ class DynamoCompile(Event, frozen=True, tag="dynamo"):
         0  # into which DistributedDataParallel had the graph split, one for each bucket of gradients; 0: whole
     )
     bucket: Count = 0  # bytes of such a bucket
+    conversions: List[Conversion] = []  # in the captured graph
+    double: Count = 0  # operations of it that make float64 numbers
 
 
 class Guard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

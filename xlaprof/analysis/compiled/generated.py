@@ -94,8 +94,8 @@ def _fused(code: list[GeneratedCode]) -> Iterator[str]:
             names = [op.strip("_") for op in kernel.ops if op not in _BESIDE and op not in one.library]
             kernels[tuple(dict.fromkeys(names))] += kernel.calls
     several = sorted((one for one in kernels if len(one) > 1), key=lambda one: (1 - len(one)) * kernels[one])
-    for names in several[:NAMED]:
-        times = f"each of {kernels[names]:,}" if kernels[names] > 1 else "one"
-        yield f"{enumerated(list(names), 2 * NAMED)} in {times}"
-    if left := sum(kernels[names] for names in several[NAMED:]):
+    for ops in several[:NAMED]:
+        times = f"each of {kernels[ops]:,}" if kernels[ops] > 1 else "one"
+        yield f"{enumerated(list(ops), 2 * NAMED)} in {times}"
+    if left := sum(kernels[ops] for ops in several[NAMED:]):
         yield f"{left:,} more fuse others"

@@ -22,7 +22,16 @@ from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.sorting import sort_out
 from xlaprof.analysis.fold.torch_compile import RAISED, FunctionTally
-from xlaprof.analysis.model import Charge, CompiledFunctions, CudaGraphStat, Finding, FunctionStat, GraphCodeStat, Place
+from xlaprof.analysis.model import (
+    Charge,
+    CompiledFunctions,
+    ConversionStat,
+    CudaGraphStat,
+    Finding,
+    FunctionStat,
+    GraphCodeStat,
+    Place,
+)
 from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import DEAR, HABIT, LARGE, LISTED, LOOKED_NS, MOST, NAMED, SHOWN, WORTH_SAYING
 from xlaprof.analysis.statements import nodes
@@ -41,14 +50,15 @@ def compiled_functions(
     facts: Facts,
     findings: tuple[Finding, ...],
     code: Mapping[_Key, tuple[GraphCodeStat, ...]],
-    runs: Mapping[_Key, tuple[str, ...]],
+    conversions: Mapping[_Key, tuple[ConversionStat, ...]],
+    runs: tuple[Mapping[_Key, tuple[str, ...]], ...],
     by_graphs: Mapping[_Key, tuple[str, ...]],
     all_graphs: CudaGraphStat,
 ) -> CompiledFunctions:
     """The section on torch.compile of a settled run; ``findings``: all of the run.
 
-    What is said of each function: ``code``, inductor's; ``runs``, what that runs; ``by_graphs``, of CUDA graphs, and
-    ``all_graphs``, of all of these.
+    What is said of each function: ``code``, inductor's; ``conversions``; ``runs``, both in words; ``by_graphs``, of
+    CUDA graphs, and ``all_graphs``, of all of these.
     """
     functions = facts.run.torch_compile.functions
     breaks = Counter(key for here in broken(facts).values() for key in here.functions)
@@ -62,7 +72,8 @@ def compiled_functions(
             replace(
                 _stat(facts, key, tally, breaks[key]),
                 code=code.get(key, ()),
-                runs=runs.get(key, ()),
+                conversions=conversions.get(key, ()),
+                runs=tuple(text for said in runs for text in said.get(key, ())),
                 cuda_graphs=by_graphs.get(key, ()),
             )
             for key, tally in longest

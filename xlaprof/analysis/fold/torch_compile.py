@@ -141,6 +141,7 @@ class TorchCompile:
         self.asked: set[int] = set()  # Stack ids of the lines that call torch.compile
         self.unrolled: list[DynamoCompile] = []  # first versions that one line made many operations of
         self.generated: list[GeneratedCode] = []
+        self.converting: list[DynamoCompile] = []  # first versions that make numbers wider, or copy between devices
         self._open_breaks: dict[str, list[BreakTally]] = {}  # compile id -> breaks since it began
         self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest with that id
         self._function: FunctionTally | None = None  # the function compiled last
@@ -209,6 +210,8 @@ class TorchCompile:
         self._pieces = []
         if event.turns >= HABIT and record is None and not failed and len(self.unrolled) < _RECORDS:
             self.unrolled.append(event)
+        if event.conversions and record is None and not failed and len(self.converting) < _RECORDS:
+            self.converting.append(event)
         if event.ops and event.compiled and record is None:
             sides = [(self.before, tally.event.stack) for tally in breaks]
             for table, stack in [*sides, (self.behind, event.resumed)]:
@@ -309,6 +312,7 @@ class TorchCompile:
         self.limits += [(_mapped(event, ids), step) for event, step in other.limits]
         self.failed += [_mapped(event, ids) for event in other.failed]
         self.unrolled += [_mapped(event, ids) for event in other.unrolled]
+        self.converting += [_mapped(event, ids) for event in other.converting]
         self.generated += [_mapped(event, ids) for event in other.generated]
         self.asked.update(map(ids.stack, other.asked))
 
@@ -318,6 +322,8 @@ def _mapped(event: Any, ids: Ids) -> Any:
     mapped = ids.mapped(event, ("stack", "code", "resumed", "at", "loop"), ("func", "backend", "op"))
     if isinstance(event, Recompile):
         return replace(mapped, guards=[ids.mapped(guard, ("stack", "asked")) for guard in event.guards])
+    if isinstance(event, DynamoCompile):
+        return replace(mapped, conversions=[ids.mapped(one, ("stack",)) for one in event.conversions])
     if isinstance(event, DynamoLimit) and event.guard is not None:
         return replace(mapped, guard=ids.mapped(event.guard, ("stack", "asked")))
     return mapped

@@ -16,6 +16,7 @@ it, and a step that compiles nothing writes no record and so costs nothing.
 :mod:`.phases`  where a compilation's time went
 :mod:`.cuda_graphs` which CUDA graphs were recorded, and what runs without, and why
 :mod:`.generated` what inductor's code of a graph runs
+:mod:`.conversions` where a graph makes numbers wider, and copies between devices
 :mod:`.handler` the logging handler
 :mod:`.freezing` what is about to be compiled, for ``xlaprof.frozen``
 ==============  ==================================================================================

@@ -17,7 +17,7 @@ from xlaprof.recording import recorder, stacks
 from xlaprof.recording.stacks import RawFrame, is_library
 from xlaprof.sources.unrolled import Unrolled
 
-from . import cuda_graphs, generated, hints, process
+from . import conversions, cuda_graphs, generated, hints, process
 from .breaks import user_name
 from .code import form_of
 from .guards import Guard, subject
@@ -59,6 +59,7 @@ class Emitter:
         self._broken = ""  # compile id of the break that came last
         self._parts: dict[str, tuple[int, int]] = {}  # compile id -> its parts, and bytes of a bucket of DDP
         self._unrolled: dict[str, Unrolled] = {}  # compile id -> what a loop made of that graph
+        self._converted: dict[str, conversions.Converted] = {}  # compile id -> what that graph converts
         self._resets = self._reset_at = 0  # how often Dynamo forgot all that it had compiled; Stack id of the last line
         self._graphs: dict[tuple[_Function, str], int] = {}  # function and graph -> resets before it was first compiled
         self._missed: events.Recompile | None = None  # of the version that is being compiled, since a reset
@@ -78,6 +79,7 @@ class Emitter:
         elif isinstance(found, Captured):
             _bound(self._captured)[found.compile] = found.text
             _bound(self._unrolled)[found.compile] = captured()
+            _bound(self._converted)[found.compile] = conversions.captured()
         elif isinstance(found, Part):
             parts, bucket = (0, process.bucket()) if found.whole else self._parts.get(found.compile, (0, 0))
             _bound(self._parts)[found.compile] = parts + (not found.whole), bucket
@@ -126,7 +128,7 @@ class Emitter:
         self._reset_at = self._rec.stack(stacks.user_frames())
         self._broken = ""
         tables = self._functions, self._objects, self._shapes, self._last, self._captured, self._parts, self._unrolled
-        for table in (*tables, self._constants):
+        for table in (*tables, self._constants, self._converted):
             table.clear()
 
     # -- a compilation begins
@@ -335,13 +337,33 @@ class Emitter:
         loop = rec.stack(tuple(map(_absolute, made.frames)))
         parts, bucket = (0, 0) if event.backward else self._parts.pop(event.compile, (0, 0))
         event = replace(event, t=t, phases=phases, turns=made.turns, loop=loop, loop_ops=made.within)
-        event = replace(event, graph=text, parts=parts, bucket=bucket)
+        event = replace(event, graph=text, parts=parts, bucket=bucket, **self._conversions(event))
         rec.emit(replace(event, backend=rec.text(backend), **where))
         if done.limit:
             guard = self._last.get(event.compile)
             rec.emit(
                 events.DynamoLimit(now, event.compile, limit=done.limit, value=done.limit_value, guard=guard, **where)
             )
+
+    def _conversions(self, event: events.DynamoCompile) -> dict[str, Any]:
+        """The fields of what the graph converts."""
+        if event.backward:
+            return {}
+        found = self._converted.pop(event.compile, None) or conversions.Converted({}, 0)
+        several = [
+            events.Conversion(
+                kind=one.kind,
+                op=one.op[:200],
+                new=one.new,
+                old=one.old,
+                stack=self._rec.stack(tuple(map(_absolute, one.frames[:8]))),
+                count=count,
+                mixed=one.mixed,
+                numpy=one.numpy,
+            )
+            for one, count in found.found.items()
+        ]
+        return {"conversions": several, "double": found.double}
 
     def _again(
         self, event: events.DynamoCompile, text: str, function: _Function, where: dict[str, int]

@@ -375,10 +375,11 @@ def _sizes(text: str) -> list[int | None]:
 
 
 def _shape(dtype: str, sizes: list[int | None]) -> str:
-    return f"{_short(dtype)}[{','.join('?' if size is None else str(size) for size in sizes)}]"
+    return f"{short(dtype)}[{','.join('?' if size is None else str(size) for size in sizes)}]"
 
 
-def _short(dtype: str) -> str:
+def short(dtype: str) -> str:
+    """ "f32" of "torch.float32"."""
     name = dtype.removeprefix("torch.")
     return "bf16" if name == "bfloat16" else re.sub(r"^(float|int|uint|complex)(\d+)$", lambda f: f[1][0] + f[2], name)
 
@@ -421,7 +422,7 @@ def _is_strided(tensor: Any) -> bool:
 def show(value: Any) -> str:
     """A Python value for people. Of tensors and arrays the shape only: their values never enter a log."""
     if is_tensor(value):
-        return f"{_short(str(value.dtype))}[{','.join(map(str, value.shape))}]"
+        return f"{short(str(value.dtype))}[{','.join(map(str, value.shape))}]"
     if isinstance(value, float):
         return repr(value) if len(repr(value)) <= 12 else f"{value:.8g}"
     if isinstance(value, enum.Enum):

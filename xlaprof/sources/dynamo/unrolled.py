@@ -24,17 +24,27 @@ _FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+), in (.+)$', re.MULTILINE)
 
 def captured() -> Unrolled:
     """Of the graph whose record Dynamo writes; of nothing where this PyTorch has other frames."""
+    calls = [node for node in graph_nodes() if node.op in _CALLS]
+    found = most_repeated(((str(node.target), lines(node)) for node in calls), RawFrame._make)
+    return found if not _are_layers(calls, found) else Unrolled(found.ops)
+
+
+def graph_nodes() -> list[Any]:
+    """The operations of the graph whose record Dynamo writes; none where this PyTorch has other frames."""
     frame = frame_of("compile_and_call_fx_graph")
     graph = getattr(frame.f_locals.get("self"), "graph", None) if frame is not None else None
-    nodes = list(getattr(graph, "nodes", None) or ())[:_MOST]
-    calls = [node for node in nodes if node.op in _CALLS]
-    found = most_repeated(((str(node.target), _lines(_trace(node))) for node in calls), RawFrame._make)
-    return found if not _are_layers(calls, found) else Unrolled(found.ops)
+    return list(getattr(graph, "nodes", None) or ())[:_MOST]
+
+
+def lines(node: Any) -> tuple[tuple[str, int, str], ...]:
+    """The program's lines at which an operation stands, innermost first."""
+    trace = node.meta.get("stack_trace")
+    return _lines(trace if isinstance(trace, str) else "")
 
 
 def _are_layers(calls: list[Any], found: Unrolled) -> bool:
     """Whether the turns take parameters, and none of them the same."""
-    here = [node for node in calls if _lines(_trace(node))[-1:] == found.frames[-1:] != ()]
+    here = [node for node in calls if lines(node)[-1:] == found.frames[-1:] != ()]
     uses = Counter(name for node in here for name in _parameters(node))
     return bool(uses) and 2 * max(uses.values()) < found.turns
 
@@ -44,11 +54,6 @@ def _parameters(node: Any) -> Iterator[str]:
     for given in node.all_input_nodes:
         if given.op in ("placeholder", "get_attr") and "_parameters_" in str(given.target):
             yield str(given.target)
-
-
-def _trace(node: Any) -> str:
-    trace = node.meta.get("stack_trace")
-    return trace if isinstance(trace, str) else ""
 
 
 @lru_cache(maxsize=1024)
