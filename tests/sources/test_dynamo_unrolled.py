@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 from msgspec.structs import replace
+from story import MS
 from torch import nn
 
+from tests.analysis.compiling import Compiling
 from tests.sources.observed import Observed, line_of, observing
 from xlaprof.analysis.run import Run
 from xlaprof.events import DynamoCompile
@@ -81,7 +83,7 @@ def test_the_loop_of_a_compiled_function_is_told_with_its_turns_where_they_take_
     assert (made.turns, seen.line(made.loop)) == (11, line_of(Filter, "state = self.turn("))
     assert made.loop_ops >= 0.9 * made.ops
     assert seen.findings("unrolled_loop") == [], "it takes no time here"
-    slow = [replace(one, dur=20_000_000_000) if one == made else one for one in seen.events]
+    slow = [replace(one, dur=20_000_000_000, phases={}) if one == made else one for one in seen.events]
     report = Run().feed_all(slow).report()
     (finding,) = (one for one in report.findings if one.kind == "unrolled_loop")
     head = line_of(Filter, "for hour in")
@@ -107,3 +109,43 @@ def test_compiling_what_one_turn_computes_makes_one_small_graph(tmp_path: Path) 
     assert len(turns) <= 2, "the first state may lie otherwise in memory than those that the turns make"
     assert sum(one.ops for one in turns) * 5 <= whole.ops
     assert all(one.turns < 3 for one in turns)
+
+
+def on_inductor(later: int) -> list[Any]:
+    """A recording of the first graph of a process, with an import and a compiler's first use, and ``later`` others."""
+    story = Compiling()
+    loop = story.story.line(41, "loss = loss + edge(x)", loops=(40,))
+    one = {"turns": 4, "loop": loop, "loop_ops": 40}
+    story.compile(
+        "0/0", 28_000, 40, phases={"Dynamo": 2_000 * MS, "Inductor": 5_000 * MS, "kernels": 21_000 * MS}, **one
+    )
+    for at in range(later):
+        story.compile(
+            f"{at + 1}/0", 2_500, 20, phases={"Dynamo": 500 * MS, "Inductor": 500 * MS, "kernels": 1_500 * MS}
+        )
+    return story.story.events
+
+
+def test_the_first_use_of_inductor_is_no_gain_of_a_loop(tmp_path: Path) -> None:
+    """28 s for 40 operations, where 20 others take 2.5 s: 2 s of Dynamo's and 4 s of the compiler's are theirs."""
+    report = Run().feed_all(on_inductor(later=3)).report()
+    assert [one for one in report.findings if one.kind == "unrolled_loop"] == [], "4.5 s of 6, in a run of 35"
+    (first,) = (one for one in report.torch_compile.charges if one.what == "first")
+    assert "22.0 s went into the first use of inductor in a process" in first.why
+
+
+def test_a_loop_that_is_dear_without_it_is_told_with_what_stays(tmp_path: Path) -> None:
+    events = [
+        replace(one, dur=48_000 * MS, phases={**one.phases, "Dynamo": 22_000 * MS}) if getattr(one, "turns", 0) else one
+        for one in on_inductor(later=3)
+    ]
+    (finding,) = (one for one in Run().feed_all(events).report().findings if one.kind == "unrolled_loop")
+    assert "Compiling took 48.0 s, 22.0 s of it for the first use of inductor in the process." in finding.cause
+    assert finding.cost_s == pytest.approx((48 - 22) * 3 / 4)
+
+
+def test_of_a_process_with_one_graph_nothing_of_the_compiler_behind_it_is_promised() -> None:
+    report = Run().feed_all(on_inductor(later=0)).report()
+    assert [one for one in report.findings if one.kind == "unrolled_loop"] == []
+    (first,) = report.torch_compile.charges
+    assert "first use" not in first.why, "nobody knows how much"

@@ -33,7 +33,18 @@ from xlaprof.analysis.model import (
     Place,
 )
 from xlaprof.analysis.places import cited, short
-from xlaprof.analysis.principles import DEAR, HABIT, LARGE, LISTED, LOOKED_NS, MOST, NAMED, SHOWN, WORTH_SAYING
+from xlaprof.analysis.principles import (
+    DEAR,
+    HABIT,
+    LARGE,
+    LISTED,
+    LONG_S,
+    LOOKED_NS,
+    MOST,
+    NAMED,
+    SHOWN,
+    WORTH_SAYING,
+)
 from xlaprof.analysis.statements import nodes
 from xlaprof.events import Look
 from xlaprof.text.quantities import duration, percent, plural, size_text
@@ -167,6 +178,11 @@ def _first(facts: Facts, functions: tuple[FunctionTally, ...], total: int) -> st
     graphs = sum(one.versions - one.again for one in functions)
     cached = sum(one.cached for one in functions) / 1e9
     text = f"for the first compilation of {plural(graphs, 'graph')}: normal."
+    known = facts.run.torch_compile
+    for backend, processes in known.backends.items():
+        begun = sum(known.first_use(one.first) for one in processes if one.ops)
+        if begun >= LONG_S * 1e9:
+            text += f" {duration(begun / 1e9)} went into the first use of {facts.text(backend)} in a process."
     if cached:
         of_all = f"Of the {duration(total / 1e9)} in all {duration(cached)}"
         return f"{text} {of_all} went into graphs that inductor had in its cache already."

@@ -47,6 +47,7 @@ class Case(NamedTuple):
     need: str = ""  # what the line needs an object's number for, a key of NEEDS
     handed_over: bool = True  # the call names the input; else it passes an expression
     asked: str = ""  # the line that made a constant of a size that was a variable
+    gradless: bool = False  # of a mode: no version has a backward graph
     sized: str = ""  # the input whose sizes failed with it: the function fills what the guard is on, by size
 
 
@@ -360,6 +361,12 @@ _KINDS = {
         "The global state {name} changed {went}",
         "Call it under the same {name} each time: each has a graph of its own.",
     ),
+    "gradless": _Kind(
+        "mode of PyTorch",
+        "The global state {name} changed {went}, though no version has a backward graph: nobody asks for a gradient",
+        "Call it under torch.no_grad() each time, in a warm-up too: one version then serves all. Each thread has a "
+        "mode of its own, and begins with gradients on: enter no_grad() within the function that a thread runs.",
+    ),
     "aliasing": _Kind(
         "which inputs are the same tensor",
         "The inputs {name} are now the same tensor",
@@ -399,6 +406,7 @@ def maker(guard: Guard) -> str:
 
 def _kind(guard: Guard, case: Case | None = None) -> _Kind:
     special = "anew" if maker(guard) else "filled" if case is not None and case.sized else guard.kind
+    special = "gradless" if case is not None and case.gradless else special
     special = "apart" if (guard.kind, guard.new) == ("aliasing", "different tensors") else special
     return _KINDS.get(special, _OTHER)
 

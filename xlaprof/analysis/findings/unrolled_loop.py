@@ -15,7 +15,7 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.jit import MANY
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import DEAR, LONG_S
+from xlaprof.analysis.principles import DEAR, LITTLE, LONG_S
 from xlaprof.analysis.recompiles.jit_calls import JAX
 from xlaprof.analysis.sums import grouped
 from xlaprof.events import DynamoCompile, JitCompile
@@ -44,7 +44,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     looped = (one for one in made if not one.cached and facts.names.loop(one.loop).line)  # a library's loop is its own
     large = (one for one in looped if _is_large(one) or _is_dear(facts, one))
     for group in grouped(large, lambda event: (event.func, facts.place(event.loop).at)).values():
-        if sum(map(_avoidable, group)) >= _WORTH_NS:
+        if sum(_avoidable(facts, one) for one in group) >= _WORTH_NS:
             yield _finding(facts, group)
 
 
@@ -55,12 +55,16 @@ def _is_large(event: _Compiled) -> bool:
 def _is_dear(facts: Facts, event: _Compiled) -> bool:
     """Whether even few turns of a loop take long to compile: what is compiled again after that has another cause."""
     again = isinstance(event, JitCompile) and event.versions
-    return not again and _avoidable(event) >= max(LONG_S, DEAR * facts.wall_s) * 1e9
+    return not again and _avoidable(facts, event) >= max(LONG_S, DEAR * facts.wall_s) * 1e9
 
 
-def _avoidable(event: _Compiled) -> float:
-    """ns of compiling that all turns but one took."""
-    return event.dur * min(1.0, event.loop_ops / max(1, event.ops)) * (1 - 1 / event.turns)
+def _avoidable(facts: Facts, event: _Compiled) -> float:
+    """ns of compiling that all turns but one took; the first use of a compiler costs as much for one turn."""
+    return (event.dur - _first_use(facts, event)) * min(1.0, event.loop_ops / max(1, event.ops)) * (1 - 1 / event.turns)
+
+
+def _first_use(facts: Facts, event: _Compiled) -> int:
+    return facts.run.torch_compile.first_use(event) if isinstance(event, DynamoCompile) else 0
 
 
 def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
@@ -72,16 +76,19 @@ def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
     of_jax = isinstance(largest, JitCompile)
     made, compiler, advice = ("program", "XLA compiles each turn", _OF_JAX) if of_jax else _OF_TORCH
     whole = sum(event.dur for event in group) / 1e9
+    begun = sum(_first_use(facts, event) for event in group) / 1e9
+    used = facts.text(largest.backend) if isinstance(largest, DynamoCompile) else ""
+    anyway = f", {duration(begun)} of it for the first use of {used} in the process" * (begun >= LITTLE * whole)
     return facts.finding(
         "unrolled_loop",
         place,
         operation=JAX if of_jax else "",
         count=len(group),
         counted=compiles(group),
-        cost_s=sum(map(_avoidable, group)) / 1e9,
+        cost_s=sum(_avoidable(facts, one) for one in group) / 1e9,
         cause=(
             f"{name} is a {made} of {plural(largest.ops, 'operation')}: in the loop of {short(loops[0])}{within}, this "
-            f"line is traced {times(largest.turns)}, and {compiler}. Compiling took {duration(whole)}."
+            f"line is traced {times(largest.turns)}, and {compiler}. Compiling took {duration(whole)}{anyway}."
         ),
         advice=advice
         + f" Begin with the outermost ({''.join(outer[-1:])}): where no turn needs another, jax.vmap does."

@@ -36,6 +36,9 @@ _KERNELS = 512  # kept apart per function
 _OPEN = 1_000  # compilations whose end is still to come
 
 
+#: phases of the compiler behind Dynamo
+_COMPILERS = ("Inductor", "kernels", "cache", "backend")
+
 Part = tuple[int, int, int]  # Stack id of a function's definition, Text id of its name, Stack id of ``resumed``
 
 
@@ -64,6 +67,8 @@ class FunctionTally(Tally):
     ops: int = 0
     versions: int = 0  # graphs compiled, the backward ones not counted
     again: int = 0  # of which for another value, size, mode
+    backwards: int = 0  # backward graphs compiled
+    variable: int = 0  # graphs of which a size may be a variable
     cached: int = 0  # ns of those that the compiler behind Dynamo had in its cache
     unknown: int = 0  # ns of later versions, of which the recording does not say why
     graphs: set[str] = msgspec.field(default_factory=set)  # numbers of the frames that captured something
@@ -77,6 +82,14 @@ class FunctionTally(Tally):
     bucket_most: int = 0  # bytes of a bucket
     spans: list[tuple[int, int]] = msgspec.field(default_factory=list)  # t and dur of each of its compilations
     texts: set[tuple[str, int]] = msgspec.field(default_factory=set)  # hash of a captured graph, its operations
+
+
+class BackendTally(Tally):
+    """The compiler behind Dynamo, as one backend uses it. Nanoseconds, without Dynamo's and AOTAutograd's part."""
+
+    first: DynamoCompile  # of a process: it loads the compiler, and tries what else that needs
+    ns: int = 0  # of the graphs after it
+    ops: int = 0  # of these
 
 
 class CallTally(Tally):
@@ -132,6 +145,7 @@ class TorchCompile:
         self.breaks: dict[tuple[int, str], BreakTally] = {}  # (stack, reason)
         self.functions: dict[tuple[int, int], FunctionTally] = {}  # (stack of the definition, name)
         self.calls: dict[int, CallTally] = {}  # by the line's stack
+        self.backends: dict[int, list[BackendTally]] = {}  # by Text id; one for each process
         self.behind: dict[int, PieceTally] = {}  # by the stack of the break
         self.before: dict[int, PieceTally] = {}  # the same
         self.recompiles: list[RecompileRecord] = []
@@ -230,6 +244,7 @@ class TorchCompile:
         if not event.backward and not event.resumed and event.compile.endswith("/0"):
             function.callers.clear()  # Dynamo begins anew, also after a reset
         function.compiles += 1
+        function.backwards += event.backward
         function.dur += event.dur
         if len(function.spans) < _FRAMES:
             function.spans.append((event.t, event.dur))
@@ -252,7 +267,10 @@ class TorchCompile:
         call.broken = call.broken or any(tally.event.gb != RAISED for tally in breaks)
         if event.compiled and not event.backward:
             function.ops += event.ops
+            if event.ops and event.phases:
+                self._with_backend(event)
             function.versions += event.ops > 0
+            function.variable += event.ops > 0 and not event.static
             function.again += event.ops > 0 and record is not None
             function.parts_most = max(function.parts_most, event.parts)
             function.bucket_most = max(function.bucket_most, event.bucket)
@@ -261,6 +279,22 @@ class TorchCompile:
             call.ops += event.ops
             if event.ops and len(function.graphs) < _FRAMES:
                 function.graphs.add(event.compile.rpartition("/")[0])
+
+    def _with_backend(self, event: DynamoCompile) -> None:
+        tally = self.backends.setdefault(event.backend, [BackendTally(event)])[0]
+        if tally.first is not event and not event.cached:
+            tally.ns += _behind(event)
+            tally.ops += event.ops
+
+    def first_use(self, event: DynamoCompile) -> int:
+        """What the compiler behind ``event`` took since it was the first of its backend in a process, in ns.
+
+        That is what it took beyond the usual time for as many operations; all of it where none came after it.
+        """
+        for one in self.backends.get(event.backend, ()):
+            if (one.first.compile, one.first.t) == (event.compile, event.t):
+                return max(0, _behind(event) - (one.ns * event.ops // one.ops if one.ops else 0))
+        return 0
 
     def on_tuned(self, event: Autotune) -> None:
         """Of a kernel that was tuned when it first ran, this is time of compiling too."""
@@ -301,6 +335,9 @@ class TorchCompile:
                 ours.limit, ours.limited = _mapped(function.limit, ids), function.limited
             callers, given_up = (set(map(ids.stack, places)) for places in (function.callers, function.plain))
             ours.merge(replace(function, callers=callers, plain=given_up, limit=None, limited=0))
+        for backend, processes in other.backends.items():
+            of_it = (replace(one, first=_mapped(one.first, ids)) for one in processes)
+            self.backends.setdefault(ids.text(backend), []).extend(of_it)
         for place, call in other.calls.items():
             self.calls.setdefault(ids.stack(place), CallTally(_mapped(call.first, ids))).merge(call)
         for pieces, theirs in ((self.behind, other.behind), (self.before, other.before)):
@@ -315,6 +352,10 @@ class TorchCompile:
         self.converting += [_mapped(event, ids) for event in other.converting]
         self.generated += [_mapped(event, ids) for event in other.generated]
         self.asked.update(map(ids.stack, other.asked))
+
+
+def _behind(event: DynamoCompile) -> int:
+    return sum(event.phases.get(phase, 0) for phase in _COMPILERS)
 
 
 def _mapped(event: Any, ids: Ids) -> Any:

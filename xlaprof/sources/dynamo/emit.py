@@ -54,7 +54,7 @@ class Emitter:
         self._objects: dict[int, set[int]] = {}  # id of a method's code -> ids of the objects it was compiled for
         self._shapes: dict[tuple[str, str], str] = {}  # (frame, tensor) -> the shape that came last
         self._last: dict[str, events.Guard] = {}  # compile id -> the guard to blame
-        self._captured: dict[str, str] = {}  # compile id -> a hash of the graph that it captured
+        self._captured: dict[str, Captured] = {}  # compile id -> the graph
         self._constants: dict[tuple[str, str], tuple[RawFrame, ...]] = {}  # (compile id, size) -> what made it one
         self._broken = ""  # compile id of the break that came last
         self._parts: dict[str, tuple[int, int]] = {}  # compile id -> its parts, and bytes of a bucket of DDP
@@ -77,7 +77,7 @@ class Emitter:
         elif isinstance(found, Recompiles):
             self._recompiles(found)
         elif isinstance(found, Captured):
-            _bound(self._captured)[found.compile] = found.text
+            _bound(self._captured)[found.compile] = found
             _bound(self._unrolled)[found.compile] = captured()
             _bound(self._converted)[found.compile] = conversions.captured()
         elif isinstance(found, Part):
@@ -329,7 +329,8 @@ class Emitter:
         self.compiles += 1
         self.seconds += event.dur / 1e9
         t = min(max(start, now - 10 * event.dur - 1_000_000_000), now)
-        text = "" if event.backward else self._captured.pop(event.compile, "")
+        none = Captured(event.compile, "", False)
+        _, text, static = none if event.backward else self._captured.pop(event.compile, none)
         if again := self._again(replace(event, t=t), text, function, where):
             rec.emit(again)
         phases = self.phases.of(event.compile, event.backward)
@@ -337,7 +338,7 @@ class Emitter:
         loop = rec.stack(tuple(map(_absolute, made.frames)))
         parts, bucket = (0, 0) if event.backward else self._parts.pop(event.compile, (0, 0))
         event = replace(event, t=t, phases=phases, turns=made.turns, loop=loop, loop_ops=made.within)
-        event = replace(event, graph=text, parts=parts, bucket=bucket, **self._conversions(event))
+        event = replace(event, graph=text, static=static, parts=parts, bucket=bucket, **self._conversions(event))
         rec.emit(replace(event, backend=rec.text(backend), **where))
         if done.limit:
             guard = self._last.get(event.compile)

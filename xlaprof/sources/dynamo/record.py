@@ -56,6 +56,7 @@ class Captured(NamedTuple):
 
     compile: str
     text: str  # a hash of its text, which has its operations, sizes and constants; "": the record has no text
+    static: bool  # none of its sizes is a variable
 
 
 class Part(NamedTuple):
@@ -69,6 +70,7 @@ Parsed = Broke | Specialized | Recompiles | Compiled | Captured | Part
 
 _CACHE = "inductor_fx_local_cache"
 _PART = "submod_"  # how torch.fx calls the parts of a graph
+_VARIABLE = '"Sym('  # the type of a graph's input that is a size
 _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 _DEVICE = re.compile(r"\b((?:cuda|xpu|hpu|npu|mtia|xla|mps|privateuseone)(?:', index=|:))\d+")
 _LIMIT = re.compile(r"exceeding the (\w*recompile_limit) .*?set to (\d+)", re.DOTALL)
@@ -92,7 +94,8 @@ def parse(metadata: Any, payload: Any) -> Parsed | None:
     if isinstance(made := metadata.get("symbolic_shape_specialization"), dict):
         return _specialized(made, metadata)
     if "dynamo_output_graph" in metadata:
-        return Captured(compile_id(metadata), graph_hash(payload) if isinstance(payload, str) else "")
+        text = payload if isinstance(payload, str) else ""
+        return Captured(compile_id(metadata), graph_hash(text) if text else "", bool(text) and _VARIABLE not in text)
     if "optimize_ddp_split_graph" in metadata:
         return Part(compile_id(metadata), whole=True)
     if isinstance(child := metadata.get("optimize_ddp_split_child"), dict):

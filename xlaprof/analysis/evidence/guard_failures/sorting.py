@@ -40,6 +40,11 @@ _SETTINGS = frozenset({"deterministic_algorithms", "num_threads", "default_dtype
 _APART = frozenset({"0", "1"})  # sizes that torch.compile compiles apart, whatever is dynamic
 
 
+GRADIENTS = "grad_mode"
+#: backends by AOTAutograd, which compile the backward graph when it is first called for
+_LATER = frozenset({"inductor", "aot_eager", "aot_eager_decomp_partition", "cudagraphs", "openxla"})
+
+
 Blamed = tuple[RecompileRecord, Guard, Place]
 _Key = tuple[str, int, str, str]  # file, line, kind of guard, its subject
 
@@ -71,6 +76,7 @@ def sort_out(facts: Facts) -> Sorted:
             _, guard, place = first
         elif (
             _is_of_another(record)
+            and not is_gradless(facts, record)
             and id(record) not in of_values
             and not (record.another and record.event.code in limited)
         ):
@@ -80,7 +86,8 @@ def sort_out(facts: Facts) -> Sorted:
         elif (line := _apart_for(facts, record, lines)) is not None:
             belongs = behind.setdefault(line, [])
         else:
-            again[record.event.compile] = cause = _caused_by(record, again)
+            cause = record if is_gradless(facts, record) else _caused_by(record, again)
+            again[record.event.compile] = cause
             guard = to_blame(cause)
             same, made = (record.event.code, guard.kind, texts.named(guard)), facts.place(guard.stack)
             made = known.setdefault(same, made) if made.line else known.get(same, NOWHERE)
@@ -237,6 +244,20 @@ def _told_apart_by_values(facts: Facts) -> frozenset[int]:
     return frozenset(
         id(record) for some in dear if sum(one.dur for one in some) >= DEAR * facts.wall_s * 1e9 for record in some
     )
+
+
+def is_gradless(facts: Facts, record: RecompileRecord) -> bool:
+    """Whether it was made for another ``grad_mode`` though no version of the function ever got a backward graph.
+
+    Where that would be seen: of a backend that makes one when it is first called for, and not from its cache, nor
+    beforehand, as of sizes that are dynamic.
+    """
+    guard = to_blame(record)
+    function = facts.run.torch_compile.functions.get((record.event.code, record.event.func))
+    if guard.kind != "mode" or guard.subject != GRADIENTS or function is None:
+        return False
+    seen = not function.cached and not function.variable and facts.text(function.backend) in _LATER
+    return seen and not function.backwards
 
 
 def _is_apart(guard: Guard) -> bool:

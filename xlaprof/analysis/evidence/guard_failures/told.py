@@ -18,6 +18,7 @@ from xlaprof.analysis.evidence.guard_failures.sorting import (
     Blamed,
     cost_s,
     is_a_librarys,
+    is_gradless,
     limit_hit,
     sort_out,
     specialized,
@@ -86,7 +87,9 @@ def _compiled_again(facts: Facts, records: list[RecompileRecord]) -> str:
 
 def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
     first, guard, place = recompiles[0]
-    made = _made_for(facts) if guard.kind == "aliasing" else {}  # for which call: it passed one tensor twice
+    gradless = is_gradless(facts, first)
+    # for which call: it passed one tensor twice, or was in another mode
+    made = _made_for(facts) if guard.kind == "aliasing" or gradless else {}
     guards = [one for _, one, _ in recompiles]
     guard = texts.told(guard, (one for record, _, _ in recompiles for one in record.event.guards))
     cost = cost_s(recompiles)
@@ -108,6 +111,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         uses.needed_for(place.acting.code, texts.named(guard)),
         uses.is_handed_over(facts.place(first.event.stack).acting.code, guard.subject),
         cited(asked) if asked.line and asked.at != place.at else "",
+        gradless,
         next((one.subject for one in guards if one.kind == "shape" != guard.kind), ""),
     )
     with_it = list(_with_it(recompiles))
@@ -115,6 +119,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
     again = f"{_compiled_again(facts, [record for record, _ in compiled])}, {duration(cost)} in all"
     constant = f", and {case.asked} makes a constant of it" if case.asked else ""
     clauses = [f"{texts.cause(guard, len(changes), case)}{constant}: {again}"]
+    clauses += _for_another_call(facts, first, made) if gradless else ()
     clauses += (f"{one.subject} changed with it, from {one.old} to {one.new}, a cause by itself" for one in with_it)
     clauses += limit_clause(limit)
     eager = sum(eager_ns(facts, (first.event.code, first.event.func)).values()) / 1e9 if limit is not None else 0.0
@@ -145,17 +150,25 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
             for stack in (one.stack, record.event.stack, record.event.code)
         ]
         + [facts.place(one.asked) for one in guards]
-        + [facts.place(made.get(record.event.against, 0)) for record, _, _ in recompiles],
+        + [facts.place(made.get(record.event.against, (0, 0))[0]) for record, _, _ in recompiles],
         values=values(sizes_of_dim(one) for one in guards if one.kind == guard.kind),
         remedy=texts.remedy(guard, case),
     )
 
 
-def _made_for(facts: Facts) -> dict[str, int]:
-    """By compile id: Stack id of the line whose call a version was made for."""
+def _made_for(facts: Facts) -> dict[str, tuple[int, int]]:
+    """By compile id: Stack id of the line whose call a version was made for, and the thread."""
     known = facts.run.torch_compile
-    first = {one.first.compile: stack for stack, one in known.calls.items()}
-    return first | {one.event.compile: one.event.stack for one in known.recompiles}
+    first = {one.first.compile: (stack, one.first.tid) for stack, one in known.calls.items()}
+    return first | {one.event.compile: (one.event.stack, one.event.tid) for one in known.recompiles}
+
+
+def _for_another_call(facts: Facts, record: RecompileRecord, made: dict[str, tuple[int, int]]) -> Iterator[str]:
+    """The line, and the thread, whose call the version before was made for."""
+    stack, tid = made.get(record.event.against, (0, 0))
+    if (place := facts.place(stack)).line:
+        thread = "another thread's call at " if tid != record.event.tid else "the call at "
+        yield f"the version before was made for {thread}{cited(place)}"
 
 
 def _advice(facts: Facts, first: RecompileRecord, guard: Guard, place: Place, advice: str) -> str:
