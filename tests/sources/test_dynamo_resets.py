@@ -76,6 +76,7 @@ def test_the_same_graphs_after_a_reset_are_one_finding_at_its_line(tmp_path: Pat
 def test_without_the_reset_nothing_is_compiled_again(tmp_path: Path) -> None:
     seen = observe(tmp_path, lambda: seeds((8, 8, 8), lambda: None))
     assert seen.counts.graphs == 2
+    assert not any("reset" in one.why for one in seen.report.torch_compile.charges)
     assert not seen.findings("recompile")
 
 
@@ -83,6 +84,10 @@ def test_other_graphs_after_a_reset_are_first_compilations(tmp_path: Path) -> No
     seen = observe(tmp_path, lambda: seeds((4, 8, 16), torch.compiler.reset))
     assert seen.counts.compiles == 6
     assert not seen.findings("recompile")
+    (first,) = (one for one in seen.report.torch_compile.charges if one.what == "first")
+    at = f"{Path(__file__).name}:{line_of(seeds, 'reset()')}"
+    assert f"came after torch._dynamo.reset() at {at}, for the same functions" in first.why
+    assert "2 graphs of these (" in first.why, "of the second model and the third, their training"
     assert not [event for event in seen.of(Recompile) if event.guards[0].kind == "reset"]
 
 

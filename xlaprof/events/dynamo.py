@@ -87,6 +87,8 @@ class DynamoCompile(Event, frozen=True, tag="dynamo"):
     loop: Id = 0  # Stack id of that line
     loop_ops: Count = 0  # operations of lines that made some about as often
     graph: String = ""  # a hash of the captured graph, without its devices' numbers: ranks of one program have the same
+    #: Stack id: the line that called torch._dynamo.reset() last, of a function that was compiled before that
+    forgotten: Id = 0
     static: bool = False  # no size in that graph is a variable; False also where nothing is known of it
     parts: Count = (
         0  # into which DistributedDataParallel had the graph split, one for each bucket of gradients; 0: whole

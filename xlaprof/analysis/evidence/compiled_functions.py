@@ -183,6 +183,7 @@ def _first(facts: Facts, functions: tuple[FunctionTally, ...], total: int) -> st
         begun = sum(known.first_use(one.first) for one in processes if one.ops)
         if begun >= LONG_S * 1e9:
             text += f" {duration(begun / 1e9)} went into the first use of {facts.text(backend)} in a process."
+    text += "".join(_forgotten(facts, functions))
     if cached:
         of_all = f"Of the {duration(total / 1e9)} in all {duration(cached)}"
         return f"{text} {of_all} went into graphs that inductor had in its cache already."
@@ -192,6 +193,18 @@ def _first(facts: Facts, functions: tuple[FunctionTally, ...], total: int) -> st
             "torch.compiler.save_cache_artifacts()."
         )
     return text
+
+
+def _forgotten(facts: Facts, functions: tuple[FunctionTally, ...]) -> Iterator[str]:
+    """Of first compilations, those that come again since the program had PyTorch forget the function's versions."""
+    for stack in dict.fromkeys(stack for one in functions for stack in one.forgotten):
+        count = sum(one.forgotten.get(stack, 0) for one in functions)
+        took = sum(one.forgotten_ns.get(stack, 0) for one in functions) / 1e9
+        yield (
+            f" {plural(count, 'graph')} of these ({duration(took)}) came after torch._dynamo.reset() at "
+            f"{short(facts.place(stack))}, for the same functions with other sizes or constants: a reset makes first "
+            "compilations of what would be told as recompilations, with what changed."
+        )
 
 
 # -- what the loop calls beside it

@@ -32,6 +32,7 @@ _FRAMES = 1_000  # numbers of frames kept apart per function
 RAISED = "GB0088"  # the program's own exception leaves the function: this break loses nothing
 _UNSUPPORTED = "Unsupported"  # Dynamo gives the function up, and the program goes on
 _PHASES = 32  # kept apart
+_RESETS = 32  # lines kept apart per function
 _KERNELS = 512  # kept apart per function
 _OPEN = 1_000  # compilations whose end is still to come
 
@@ -68,6 +69,9 @@ class FunctionTally(Tally):
     versions: int = 0  # graphs compiled, the backward ones not counted
     again: int = 0  # of which for another value, size, mode
     backwards: int = 0  # backward graphs compiled
+    #: graphs compiled first after a reset that made PyTorch forget those before, and ns; by Stack id of its line
+    forgotten: dict[int, int] = msgspec.field(default_factory=dict)
+    forgotten_ns: dict[int, int] = msgspec.field(default_factory=dict)
     variable: int = 0  # graphs of which a size may be a variable
     cached: int = 0  # ns of those that the compiler behind Dynamo had in its cache
     unknown: int = 0  # ns of later versions, of which the recording does not say why
@@ -269,6 +273,9 @@ class TorchCompile:
             function.ops += event.ops
             if event.ops and event.phases:
                 self._with_backend(event)
+            if event.forgotten and event.ops and record is None:
+                add_bounded(function.forgotten, event.forgotten, 1, _RESETS)
+                add_bounded(function.forgotten_ns, event.forgotten, event.dur, _RESETS)
             function.versions += event.ops > 0
             function.variable += event.ops > 0 and not event.static
             function.again += event.ops > 0 and record is not None
@@ -334,6 +341,11 @@ class TorchCompile:
             if function.limit is not None and ours.limit is None:
                 ours.limit, ours.limited = _mapped(function.limit, ids), function.limited
             callers, given_up = (set(map(ids.stack, places)) for places in (function.callers, function.plain))
+            forgotten, ns = (
+                {ids.stack(place): number for place, number in counted.items()}
+                for counted in (function.forgotten, function.forgotten_ns)
+            )
+            function = replace(function, forgotten=forgotten, forgotten_ns=ns)
             ours.merge(replace(function, callers=callers, plain=given_up, limit=None, limited=0))
         for backend, processes in other.backends.items():
             of_it = (replace(one, first=_mapped(one.first, ids)) for one in processes)
@@ -360,7 +372,7 @@ def _behind(event: DynamoCompile) -> int:
 
 def _mapped(event: Any, ids: Ids) -> Any:
     """An event whose ids are those of the run it was merged into."""
-    mapped = ids.mapped(event, ("stack", "code", "resumed", "at", "loop"), ("func", "backend", "op"))
+    mapped = ids.mapped(event, ("stack", "code", "resumed", "at", "loop", "forgotten"), ("func", "backend", "op"))
     if isinstance(event, Recompile):
         return replace(mapped, guards=[ids.mapped(guard, ("stack", "asked")) for guard in event.guards])
     if isinstance(event, DynamoCompile):

@@ -62,6 +62,7 @@ class Emitter:
         self._converted: dict[str, conversions.Converted] = {}  # compile id -> what that graph converts
         self._resets = self._reset_at = 0  # how often Dynamo forgot all that it had compiled; Stack id of the last line
         self._graphs: dict[tuple[_Function, str], int] = {}  # function and graph -> resets before it was first compiled
+        self._lives: dict[_Function, int] = {}  # function -> resets before it was first compiled
         self._missed: events.Recompile | None = None  # of the version that is being compiled, since a reset
 
     def take(self, metadata: dict[str, Any], payload: Any) -> None:
@@ -333,6 +334,8 @@ class Emitter:
         _, text, static = none if event.backward else self._captured.pop(event.compile, none)
         if again := self._again(replace(event, t=t), text, function, where):
             rec.emit(again)
+        known_since = _bound(self._lives).setdefault(function, self._resets) if function.line else self._resets
+        event = replace(event, forgotten=self._reset_at if known_since < self._resets else 0)
         phases = self.phases.of(event.compile, event.backward)
         made = Unrolled(0) if event.backward else self._unrolled.pop(event.compile, Unrolled(0))
         loop = rec.stack(tuple(map(_absolute, made.frames)))
