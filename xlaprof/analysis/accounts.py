@@ -20,7 +20,7 @@ from xlaprof.analysis.evidence.counted import Known, Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.sorting import hit_a_limit
 from xlaprof.analysis.evidence.guard_failures.told import eager_ns
-from xlaprof.analysis.evidence.idle_time import by_cause, label
+from xlaprof.analysis.evidence.idle_time import by_cause, label, waited
 from xlaprof.analysis.evidence.library_options import whose
 from xlaprof.analysis.evidence.looping import host_s, in_each_step, visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord
@@ -72,13 +72,13 @@ _USUAL = {
 class _Bill:
     """An account while it is written. Nanoseconds."""
 
-    def __init__(self, what: str, normal: float = 0.0, reason: str = "") -> None:
+    def __init__(self, what: str, normal: float = 0.0, reason: str = "", remark: str = "") -> None:
         self.what = what
         self.by: dict[str, str] = {}  # findings that explain some of it: id -> kind
         self.explained = 0.0
         self.normal = _Parts(float, {reason: normal} if reason else {})
         self.unknown = _Parts(float)
-        self.remark = ""
+        self.remark = remark
 
     @property
     def total(self) -> float:
@@ -126,6 +126,7 @@ class _Bill:
             reason="; ".join(reason for _, reason in normal),
             unexplained_s=unknown / 1e9,
             text=f"{_amount(self.total, whole)} {_WORDS[self.what]}{words}.{self.remark}",
+            remark=self.remark.strip(),
         )
 
 
@@ -161,15 +162,14 @@ def accounts(
         idle = {cause: ns * each for cause, ns in by_cause(run).items()}
         before = float(min(sum(max(0, span.before) for span in spans if span.devices), whole - window * each))
         busy = sum(device.busy for device in devices) * each
-        after = whole - window * each - before
         left = compiling - _take(idle, [host.COMPILE], compiling)
-        others = {"before": max(0.0, before), "busy": busy, "after": max(0.0, after)}
+        others = {"before": max(0.0, before), "busy": busy, "after": max(0.0, whole - window * each - before)}
         for part in others:
             left -= _take(others, [part], left)
         _take(idle, list(idle), left)
         bills += [
             _idle(facts, findings, idle),
-            _Bill("busy", others["busy"], "the program's own work"),
+            _Bill("busy", (busy := others["busy"]), "the program's own work", waited(run, busy)),
             _before(facts, others["before"]),
             _Bill("after", others["after"], "the device was given nothing more"),
         ]

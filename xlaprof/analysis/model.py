@@ -438,11 +438,12 @@ class Account(msgspec.Struct, frozen=True):
     reason: str  # why it is normal; "" where nothing is
     unexplained_s: float
     text: str  # all of it in words: "17.3 s (68%) compiling, normal: 2 graphs first compiled at ..."
+    remark: str = ""  # what ``text`` ends with beside: "The host waited for it at train.py:31: about 3.2 s, ..."
 
     @property
     def costly(self) -> bool:
-        """Whether it is more than a tenth of the run, and not the device's work."""
-        return self.share > 0.1 and self.what != "busy"
+        """Whether it is more than a tenth of the run, and not the device's work, of which there is nothing to say."""
+        return self.share > 0.1 and (self.what != "busy" or bool(self.remark))
 
 
 class Activity(msgspec.Struct, frozen=True):

@@ -96,11 +96,11 @@ class Header(Event, frozen=True, tag="header"):
 
 
 class Device(Event, frozen=True, tag="device"):
-    """The accelerator behind the ``xla`` device, known once the runtime is up."""
+    """The accelerator that runs the program's work, known once the runtime, or CUDA, is up."""
 
     t: Ns
     platform: String  # "cpu" | "cuda" | "tpu"
-    kind: String  # what PJRT calls it, e.g. "NVIDIA H200"
+    kind: String  # what PJRT or CUDA calls it, e.g. "NVIDIA H200"
     count: Count = 1
     cores: Count = 0  # processors that it shares with the host; 0: none, or not known
 
@@ -270,7 +270,7 @@ class Barrier(Event, frozen=True, tag="barrier"):
 
 
 class Execute(Event, frozen=True, tag="execute"):
-    """A program ran. The device was busy with it over ``[start, end]``, start = max(enqueue, previous end)."""
+    """A program ran (0: any did). The device was busy over ``[start, end]``, start = max(enqueue, previous end)."""
 
     ascending: ClassVar[tuple[str, ...]] = ("start", "end")
 
@@ -284,7 +284,7 @@ class Execute(Event, frozen=True, tag="execute"):
     stack: Id = 0  # Stack id
     device: Id = 0
     error: String = ""
-    calls: Count = 1  # programs it stands for: in eager mode those that follow each other are one event
+    calls: Count = 1  # programs it stands for (eager mode: those that follow each other); of program 0: stretches
 
     def __post_init__(self) -> None:
         if self.end < self.start:

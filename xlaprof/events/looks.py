@@ -27,10 +27,12 @@ class Sample(Event, frozen=True, tag="sample"):
 class Look(Event, frozen=True, tag="look"):
     """What looks at the main thread, ten a second, found all along, unless an event of its own records that.
 
-    Over ``[t, t + dur)`` every look found the same: the main thread ran at this line of the user's.
+    Over ``[t, t + dur)`` every look found the same: the main thread ran at this line of the user's. One whose state is
+    "device" is none of these: it came at a moment of its own, and stands for the time since the one before.
     """
 
     t: Ns
     dur: Ns
     stack: Id = 0  # Stack id: the user's frames, of an import the innermost one
-    state: String = ""  # as of a Sample, or "import": imported a module
+    #: as of a Sample | "import": imported a module | "device": was in a call that waits for the device, which was busy
+    state: String = ""

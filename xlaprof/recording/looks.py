@@ -20,6 +20,8 @@ from .stacks import WAITS_FOR_BACKWARD, RawFrame, frames_of_thread, looking, sho
 
 EVERY_NS = 90_000_000  # between two looks
 _LONGEST_NS = 1_000_000_000  # of one event: a killed program loses no more
+#: the state of a thread that waits for the device, as a source found that watches it; all other looks are those here
+WAITS = "device"
 IMPORT = "import"  # the state of a thread that imports a module for the first time
 _IMPORTS = "<frozen importlib._bootstrap>"
 #: frames within which the time is recorded as that of a compile

@@ -95,6 +95,7 @@ class Sampler:
         self._held: list[Any] = []
         self._step: StepOpened | None = None  # whose events are held
         self._usual: dict[int, _Usual] = {}  # by step name
+        self._owed = 0  # ns of a watched device's work that were told after the step that they were done in
         self._sites: set[tuple[type, int, int]] = set()  # where steps read and fell back: kind, stack, op
 
     @property
@@ -183,7 +184,7 @@ class Sampler:
         """
         news = False
         rest: list[Any] = []
-        executions = busy = tracing = barriers = 0
+        executions = busy = watched = tracing = barriers = 0
         scopes: dict[int, list[int]] = {}
         reads: dict[str, list[int]] = {}
         fallbacks: dict[str, list[int]] = {}
@@ -205,7 +206,10 @@ class Sampler:
                 if event.error:
                     news = True
                 executions += 1
-                busy += event.end - event.start
+                if event.program:
+                    busy += event.end - event.start
+                elif not event.device:
+                    watched += event.end - event.start
             elif kind is Barrier:
                 barriers += 1
                 tracing += event.tracing
@@ -215,6 +219,11 @@ class Sampler:
             else:
                 news = kind in _REMARKABLE or news
                 rest.append(event)
+        if watched or self._owed:
+            # a device that is watched is told of now and then, in steps that are shorter than what is told
+            watched += self._owed
+            self._owed = max(0, watched - max(0, step.dur - busy))
+            busy += watched - self._owed
         digest = StepDigest(
             step.name,
             step.num,

@@ -193,11 +193,14 @@ class StackSampler:
         self._lately = self._cpu or self._lately
         return first
 
-    def look(self, target: Target, idle_since: int) -> float:
-        """Sample the thread, which has kept the device waiting since ``idle_since``; seconds until the next look."""
+    def look(self, target: Target, idle_since: int, asked: int = 0) -> float:
+        """Sample the thread, which has kept the device waiting since ``idle_since``; seconds until the next look.
+
+        ``asked``: ns, when the look was begun, and the interpreter's lock asked for; 0: when it was due.
+        """
         now = self._now()
         since = max(target.since, idle_since)
-        due = self._due or now
+        due = asked or self._due or now
         if now - due >= KEPT_OUT_NS and self._sample_lock_wait(now, target, idle_since):
             return self._next(now, 0.0)
         if now - since < self._short * 1e9:

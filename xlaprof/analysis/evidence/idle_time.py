@@ -1,13 +1,18 @@
-"""The idle time of a settled run's devices by cause, and the names of the causes."""
+"""The idle time of a settled run's devices by cause, the names of the causes, and where the host waited for them."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names
 from xlaprof.analysis.places import culprit, short, span
+from xlaprof.analysis.principles import LITTLE, LOOKED_NS, NAMED
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, LongGap, Seen
+from xlaprof.text.quantities import duration, plural
+from xlaprof.text.strings import enumerated
 
 
 def by_cause(run: Fold) -> dict[Cause, int]:
@@ -55,3 +60,17 @@ def place_of(gap: LongGap, run: Fold) -> Place:
     scope = run.scopes.get(cause - host.SCOPE) if isinstance(cause, int) else None
     stack = gap.stack or (scope.stack if scope is not None else 0)
     return run.names.place(stack) if stack else NOWHERE
+
+
+def waited(run: Fold, busy: float) -> str:
+    """Where the main thread was in calls that wait for the device, of its ``busy`` ns; "" where that is little."""
+    lines: Counter[str] = Counter()
+    for (stack, _), ns in run.looks_waiting.items():
+        lines[short(run.names.place(stack))] += ns
+    total = min(busy, lines.total())  # the looks are few
+    if total < max(LOOKED_NS, LITTLE * busy):
+        return ""
+    count = sum(run.look_counts[look] for look in run.looks_waiting)
+    named = [f"{name} ({duration(ns / 1e9)})" if len(lines) > 1 else name for name, ns in lines.most_common()]
+    at = enumerated(named, NAMED)
+    return f" The host waited for it at {at}: about {duration(total / 1e9)} in all, by {plural(count, 'look')}."

@@ -49,7 +49,7 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     add_counts(mine.given, theirs.given, stack)
     _add(mine.pauses, theirs.pauses, lambda key: (stack(key[0]), key[1]))
     mine.batches += (replace(one, stack=stack(one.stack), made=stack(one.made)) for one in theirs.batches)
-    for looks in ("looks_before", "looks", "looks_drawing", "look_counts"):
+    for looks in ("looks_before", "looks", "looks_drawing", "looks_waiting", "look_counts"):
         add_counts(getattr(mine, looks), getattr(theirs, looks), lambda key: (stack(key[0]), key[1]))
     add_counts(mine.looks_limited, theirs.looks_limited, stack)
     mine.compile_bill.merge(theirs.compile_bill)

@@ -66,8 +66,9 @@ class Totals(ReadsAndFallbacks):
         self.executions_at: dict[int, int] = {}  # stack -> executions there
         self.pauses: dict[tuple[int, int], PauseTally] = {}  # (stack, DATA or GC)
         self.batches: list[ev.Batches] = []
-        # what looks at the main thread found before the first program, since, while a batch was made; their number
-        self.looks_before, self.looks, self.looks_drawing, self.look_counts = _Looks(), _Looks(), _Looks(), _Looks()
+        # what looks at the main thread found before the first program, since, and in waits (a batch, the device)
+        self.looks_before, self.looks, self.looks_drawing = _Looks(), _Looks(), _Looks()
+        self.looks_waiting, self.look_counts = _Looks(), _Looks()
         self.standing = Standing()
         self.looks_limited: dict[int, int] = {}  # stack -> ns, since torch.compile hit a limit
         self.recording: set[int] = set()  # stacks at which operations were recorded, next to a hole
@@ -76,8 +77,7 @@ class Totals(ReadsAndFallbacks):
         self.breaks: dict[tuple[int, str, int], int] = {}
         self.torch_compile, self.cuda_graphs, self.torch_tpu = TorchCompile(), CudaGraphs(), TorchTpu()
         self.jit = Jit()
-        self.frozen = Frozen()
-        self.alive = Alive()
+        self.frozen, self.alive = Frozen(), Alive()
         self.main_barrier: Site | None = None  # the barrier that ends a step
         self.trains = False  # graphs train
         self.inferred: list[tuple[int, int]] | None = None  # begins and ends of all such steps, if somebody asks
@@ -218,13 +218,14 @@ class Totals(ReadsAndFallbacks):
                 self.holders[event.at] = event.holder
 
     def _on_look(self, event: ev.Look) -> None:
-        looks = self.looks if self.executed.count else self.looks_before
-        looks = self.looks_drawing if event.state == "data" else looks  # that wait is an event of its own
+        apart = {"data": self.looks_drawing, "device": self.looks_waiting}
+        looks = apart.get(event.state, self.looks if self.executed.count else self.looks_before)
         add_bounded(looks, (event.stack, event.state), event.dur, RECORDS)
         add_bounded(self.look_counts, (event.stack, event.state), 1, RECORDS)
-        if self.torch_compile.limited:
-            add_bounded(self.looks_limited, event.stack, event.dur, RECORDS)
-        self.standing.add(event)
+        if event.state != "device":  # which comes beside all others
+            self.standing.add(event)
+            if self.torch_compile.limited:
+                add_bounded(self.looks_limited, event.stack, event.dur, RECORDS)
         self.cover(event.t, event.t + event.dur)
 
     def add_pause(self, stack: int, cause: int, pauses: PauseTally) -> None:

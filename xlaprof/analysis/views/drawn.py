@@ -48,6 +48,8 @@ def _tell_compile(event: ev.Compile) -> Told:
 
 
 def _tell_execution(event: ev.Execute) -> Told:
+    if not event.program:  # of a device that is watched
+        return Told(event.stack, f"busy, {plural(event.calls, 'time')} with short gaps" if event.calls > 1 else "busy")
     many = f", {event.calls:,} programs" if event.calls > 1 else ""
     failed = f", failed: {event.error}" if event.error else ""
     return Told(event.stack, f"graph {event.program}{many}{failed}")
