@@ -17,8 +17,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 say := @printf '\n== %s\n'
 
-# One thread of torch per test process: on few cores, several only get into each other's way.
-TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+# One thread of torch per test process: on few cores, several only get into each other's way. And what Python makes of
+# a file is kept, whatever the environment says: workers, and the hundreds of processes that tests start, read it.
+TEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS)
 
 .PHONY: help demo test test-full test-versions lint bench clean
 .DEFAULT_GOAL := help

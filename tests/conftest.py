@@ -3,6 +3,7 @@ what a test made, and no more; the browser that some need."""
 
 import gc
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,9 @@ if os.environ.get("TERM") == "dumb":  # pages are drawn in full wherever the tes
     os.environ["TERM"] = "xterm"
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+#: what files of tests import that start processes
+STARTS = re.compile(r"^(?:import|from) (?:subprocess|processes)\b|\bimport ranks$", re.MULTILINE)
+
 
 @pytest.hookimpl(trylast=True)  # after those that are not to run were taken out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests. Whoever names files has them in that order in one process."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         many = Counter(item.path for item in items)
-        starts = {path: "subprocess" in (text := path.read_text()) or "import ranks" in text for path in many}
+        starts = {path: STARTS.search(path.read_text()) is not None for path in many}
         items.sort(key=lambda item: (not starts[item.path], -many[item.path]))
 
 

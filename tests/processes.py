@@ -1,9 +1,10 @@
 """Programs in processes of their own, forked from one that has imported torch and jax, and nothing of xlaprof's.
 
-To import the two takes a process two seconds of the processor, again and again. Here a server imports them once. What
-a program imports of xlaprof, XLA's client, threads and the end of the interpreter are its process's own, as are its
-environment, folder and output. Processes that must differ in what torch and jax read when they are imported, or in the
-hashes of strings, are started the long way.
+To import the two takes a process two seconds of the processor, again and again, and four more what they import at
+their first use. Here a server imports all that once. What a program imports of xlaprof, XLA's client, threads and the
+end of the interpreter are its process's own, as are its environment, folder and output. Processes that must differ in
+what torch and jax read when they are imported, in the order in which they are, or in the hashes of strings, are started
+the long way.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 
 
 class Forked:
-    """A process that runs a program as ``python -c program arguments`` does, or ``python -m module arguments``."""
+    """A process that runs a program as ``python`` does: ``-c program``, ``-m module`` or a script, and arguments."""
 
     def __init__(self, *args: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> None:
         self.args, self._folder = args, tempfile.TemporaryDirectory()
@@ -74,8 +75,9 @@ _server = functools.cache(_Server)
 
 def _serve() -> dict[str, Any] | None:
     """Fork for each request; the request, in the process that was forked for it."""
-    import jax  # noqa: F401
-    import torch  # noqa: F401
+    import jax.experimental.multihost_utils
+    import jax.scipy.special  # noqa: F401
+    import torch._dynamo  # noqa: F401
 
     assert threading.active_count() == 1, "a fork takes one thread along"
     gc.freeze()  # no collection in a process looks through what was imported here, the last one neither
@@ -106,15 +108,18 @@ def _become(request: dict[str, Any]) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
-    how, program, *arguments = request["args"]
+    how, *arguments = request["args"]
     if how == "-m":
-        sys.path[0], sys.argv = request["cwd"], ["-m", *arguments]
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
+        sys.path[0], sys.argv = request["cwd"], arguments
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
         return
-    assert how == "-c"
-    sys.path[0], sys.argv = "", ["-c", *arguments]
     main = sys.modules["__main__"] = types.ModuleType("__main__")
-    exec(compile(program, "<string>", "exec"), main.__dict__)
+    if how == "-c":
+        program, file, sys.path[0], sys.argv = arguments[0], "<string>", "", ["-c", *arguments[1:]]
+    else:
+        main.__file__ = file = os.path.abspath(how)
+        program, sys.path[0], sys.argv = Path(file).read_text("utf-8"), os.path.dirname(file), request["args"]
+    exec(compile(program, file, "exec"), main.__dict__)
 
 
 if __name__ == "__main__" and (asked := _serve()) is not None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import processes
 import pytest
 import torch
 
@@ -37,7 +38,7 @@ with xlaprof.record({str(log)!r}) if {log is not None} else contextlib.nullconte
     losses = {name}.train({STEPS}, torch.device({device!r}))
 print(json.dumps(losses))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
+    done = processes.run("-c", program)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import processes
 import pytest
 import torch
 from torch._dynamo import pgo
@@ -121,7 +120,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
 def test_the_page_runs(tmp_path: Path) -> None:
     text = (Path(__file__).parents[1] / "docs" / "explain.md").read_text("utf-8")
     (tmp_path / "score.py").write_text(text.partition("```python\n")[2].partition("```")[0])
-    done = subprocess.run([sys.executable, "score.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = processes.run("score.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert "score by torch.compile(backend='eager'), 3 calls" in lines
@@ -131,13 +130,7 @@ def test_the_page_runs(tmp_path: Path) -> None:
 
 
 def test_the_example_names_its_break_and_its_reasons() -> None:
-    done = subprocess.run(
-        [sys.executable, "examples/explain.py"],
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = processes.run("examples/explain.py", cwd=Path(__file__).parents[1])
     assert done.returncode == 0, done.stderr
     assert "  break at explain.py:13: the branch depends on the value of a tensor." in done.stdout
     assert "  compiled again (normalize): batch from float32 to float64" in done.stdout

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 
 from xlaprof.analysis.findings import names
@@ -34,8 +33,7 @@ def programs(kind: str) -> list[str]:
 def findings(program: str, folder: Path) -> list[dict[str, Any]]:
     script = folder / "program.py"
     script.write_text(program)
-    command = [sys.executable, "-m", "xlaprof", "run", "--json", "-o", str(folder / "run.log"), str(script)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    done = processes.run("-m", "xlaprof", "run", "--json", "-o", str(folder / "run.log"), str(script), cwd=folder)
     assert done.returncode == 0, done.stderr
     return json.loads((folder / "run.json").read_text())["findings"]
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import processes
 import pytest
 import torch
 from jax._src import monitoring
@@ -247,9 +246,7 @@ def test_other_arguments_are_refused_in_one_line(arguments: Any, message: str) -
 
 
 def test_the_example_refuses_what_was_not_padded() -> None:
-    done = subprocess.run(
-        [sys.executable, "examples/frozen.py"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
-    )
+    done = processes.run("examples/frozen.py", cwd=ROOT)
     [line] = done.stdout.splitlines()
     assert "in step 6 torch.compile compiles score at " in line
     assert line.endswith("shape of tokens went from i64[64] to i64[50]")
@@ -258,5 +255,5 @@ def test_the_example_refuses_what_was_not_padded() -> None:
 def test_the_page_runs() -> None:
     text = (ROOT / "docs" / "frozen.md").read_text("utf-8")
     code = text.partition("```python\n")[2].partition("```")[0]
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    done = processes.run("-c", code)
     assert "the shape of tokens went from i32[128] to i32[131]" in done.stdout

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
+import processes
 import pytest
 from recording import Recorded
 
@@ -27,8 +27,7 @@ def names(path: Path) -> list[str]:
 
 def run(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "program.py").write_text(textwrap.dedent(program))
-    command = [sys.executable, *arguments, "program.py"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    return processes.run(*arguments, "program.py", cwd=folder)
 
 
 def test_the_newest_has_the_name_and_the_earlier_ones_are_kept(

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import stat
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import processes
 import pytest
 import torch
 from hypothesis import given
@@ -125,9 +124,8 @@ def test_a_program_prints_the_same_and_one_from_disk_has_no_stablehlo(tmp_path: 
     env = {**os.environ, "XLAPROF_CACHE_DIR": str(tmp_path / "kept")}
 
     def python(*args: str) -> tuple[str, str]:
-        done = subprocess.run(
-            [sys.executable, *args], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=True
-        )
+        done = processes.run(*args, cwd=tmp_path, env=env)
+        assert done.returncode == 0, done.stderr
         return done.stdout, done.stderr
 
     plain = python("train.py")

@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import processes
 import pytest
+
+from xlaprof.cli import main
+from xlaprof.doctor import ladder
 
 DECOMPOSITION = """
 import torch
@@ -50,15 +56,39 @@ def doctor(program: str, tmp_path: Path, *options: str) -> subprocess.CompletedP
     return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
 
 
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
+    """``xlaprof doctor`` here, and its processes forked from one that has imported torch.compile: by itself each takes
+    six seconds to."""
+
+    def python(
+        arguments: Sequence[str], output: Path, limit: float, tell: object, environment: Mapping[str, str]
+    ) -> int:
+        done = processes.run(*arguments, env=environment)
+        output.write_text(done.stdout + done.stderr)
+        return done.returncode
+
+    def doctor(program: str, *options: str) -> int:
+        (tmp_path / "train.py").write_text(program)
+        return main(["doctor", *options, "train.py"])
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ladder, "python", python)
+    return doctor
+
+
 def diagnosed(program: str, tmp_path: Path, *options: str) -> tuple[int, dict[str, Any]]:
     done = doctor(program, tmp_path, "--json", *options)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 
 
-def test_a_decomposition_that_is_wrong_is_found_at_its_layer(tmp_path: Path) -> None:
-    code, found = diagnosed(DECOMPOSITION, tmp_path, "--layers", "aot_eager,aot_eager_decomp_partition", "--no-minify")
-    assert code == 1
+def test_a_decomposition_that_is_wrong_is_found_at_its_layer(
+    tmp_path: Path, forked: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    layers = "aot_eager,aot_eager_decomp_partition"
+    assert forked(DECOMPOSITION, "--json", "--layers", layers, "--no-minify") == 1
+    found = json.loads(capsys.readouterr().out)
     assert [one["numbers"] for one in found["layers"]] == ["unknown", "right", "wrong"]
     (verdict,) = found["verdicts"]
     assert (verdict["what"], verdict["layer"]) == ("numbers", 'backend="aot_eager_decomp_partition"')
@@ -85,17 +115,20 @@ torch.compile(block, fullgraph=True)(torch.randn(3))
     assert "inside" in (tmp_path / "seen" / "plain" / "output.txt").read_text()
 
 
-def test_a_program_that_fails_anyway_is_not_looked_into(tmp_path: Path) -> None:
-    done = doctor("import torch\ntorch.compile(lambda x: x)(torch.ones(2))\nraise ValueError('no data')\n", tmp_path)
-    assert done.returncode == 2
-    assert "the program fails without torch.compile at train.py:3: ValueError: no data" in done.stderr
-    assert done.stdout == ""
+def test_a_program_that_fails_anyway_is_not_looked_into(
+    forked: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert forked("import torch\ntorch.compile(lambda x: x)(torch.ones(2))\nraise ValueError('no data')\n") == 2
+    out, err = capsys.readouterr()
+    assert "the program fails without torch.compile at train.py:3: ValueError: no data" in err
+    assert out == ""
 
 
-def test_a_program_that_compiles_nothing_is_told_so(tmp_path: Path) -> None:
-    done = doctor("import torch\nprint(torch.ones(2))\n", tmp_path)
-    assert done.returncode == 2
-    assert "the program calls nothing that torch.compile has compiled" in done.stderr
+def test_a_program_that_compiles_nothing_is_told_so(
+    forked: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert forked("import torch\nprint(torch.ones(2))\n") == 2
+    assert "the program calls nothing that torch.compile has compiled" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -124,8 +157,11 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     assert "kept is there already" in done.stderr
 
 
-def test_a_layer_that_does_not_end_is_ended(tmp_path: Path) -> None:
-    program = """
+def test_a_layer_that_does_not_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a clock on which its time is up when a hundred calls have been seen."""
+    (tmp_path / "train.py").write_text("""
 import torch
 
 def block(x):
@@ -134,9 +170,16 @@ def block(x):
 compiled = torch.compile(block)
 while compiled(torch.ones(3)) is not None and torch._dynamo.utils.counters["stats"]["unique_graphs"]:
     pass
-"""
-    code, found = diagnosed(program, tmp_path, "--layers", "eager", "--timeout", "30")
-    assert code == 1
+""")
+    lines = tmp_path / "seen" / "eager" / "seen.jsonl"
+
+    def monotonic() -> float:
+        return 30.0 if lines.exists() and lines.read_text().count('"call"') > 100 else 0.0
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ladder, "time", SimpleNamespace(monotonic=monotonic))
+    assert main(["doctor", "--json", "--layers", "eager", "--timeout", "30", "-o", "seen", "train.py"]) == 1
+    found = json.loads(capsys.readouterr().out)
     assert [one["what"] for one in found["verdicts"]] == ["time"]
     assert len(found["layers"][1]["calls"]) > 100
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
+import processes
 import pytest
 import torch
 from torch import nn
@@ -54,14 +53,9 @@ def test_compiled_programs_can_be_kept_between_processes(tmp_path: Path) -> None
     outputs, cached = [], []
     for run in ("first", "second"):
         path = tmp_path / f"{run}.log"
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(path)],
-            env={**os.environ, "XLA_PERSISTENT_CACHE_PATH": str(tmp_path / "cache")},
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=300,
-        )
+        kept = {**os.environ, "XLA_PERSISTENT_CACHE_PATH": str(tmp_path / "cache")}
+        done = processes.run("-c", PROGRAM, str(path), env=kept)
+        assert done.returncode == 0, done.stderr
         outputs.append(done.stdout)
         cached.append([e.cached for e in log.read(path) if isinstance(e, events.Compile)])
     assert outputs[0] == outputs[1]
@@ -78,7 +72,7 @@ for _ in range(8):
     x = (x @ x) * 1e-3
 xr.sync()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    done = processes.run("-c", program)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import processes
 import pytest
 from flax import nnx
 
@@ -179,8 +178,9 @@ def states(folder: Path, cache: Path | str, least: float, *, quiet: bool = True)
     """Whether the program for ``compute`` came from the cache, and why it did not."""
     script, log = folder / "program.py", folder / "run.log"
     script.write_text(CACHED)
-    command = [sys.executable, "-m", "xlaprof", "run", "-o", str(log), str(script), str(cache), str(least)]
-    subprocess.run([*command, "quiet" if quiet else ""], check=True, capture_output=True, timeout=120)
+    program = (str(script), str(cache), str(least), "quiet" if quiet else "")
+    done = processes.run("-m", "xlaprof", "run", "--no-report", "-o", str(log), *program)
+    assert done.returncode == 0, done.stderr
     events = list(xlaprof.read(log))
     texts = {one.id: one.text for one in events if type(one).__name__ == "Text"}  # type: ignore[attr-defined]
     [made] = [one for one in events if type(one).__name__ == "JitCompile" and texts[one.func] == "compute"]  # type: ignore[attr-defined]
@@ -237,13 +237,9 @@ along_a_loop(place(jnp.ones((128, 64)), "d"), 3)
 def test_a_collective_is_told_with_its_line_and_the_argument_that_forces_it(tmp_path: Path) -> None:
     script, log = tmp_path / "divided.py", tmp_path / "run.log"
     script.write_text(DIVIDED)
-    subprocess.run(
-        [sys.executable, "-m", "xlaprof", "run", "-o", str(log), str(script)],
-        check=True,
-        capture_output=True,
-        timeout=120,
-        env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "PATH": "", "HOME": str(tmp_path)},
-    )
+    four = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "PATH": "", "HOME": str(tmp_path)}
+    done = processes.run("-m", "xlaprof", "run", "--no-report", "-o", str(log), str(script), env=four)
+    assert done.returncode == 0, done.stderr
     functions = {one.name: one for one in xlaprof.report(log).jax.functions}
     [step] = functions["train_step"].programs
     assert step.devices == 4

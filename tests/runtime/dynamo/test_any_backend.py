@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import gc
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 import torch
 import torch._dynamo
@@ -145,7 +144,5 @@ for _ in range(2):
 print(pending.tolist())
 """
     )
-    done = subprocess.run(
-        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = processes.run("train.py", cwd=tmp_path)
     assert done.stdout == "[2.0, 2.0, 2.0]\n", done.stderr

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 import torch
 from torch import nn
@@ -285,7 +284,7 @@ while not ready: pass
 import atexit
 atexit.register(lambda: print(len(ready), "begun"))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    done = processes.run("-c", code)
     assert (done.returncode, done.stdout) == (0, "1 begun\n"), done.stderr
 
 

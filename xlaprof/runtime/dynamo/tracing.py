@@ -31,17 +31,17 @@ _TRACED = ("xlaprof.recording.trace", "xlaprof.torch_xla.experimental.xla_quanti
 
 
 def _skipped(package: str, path: Iterable[str]) -> Iterator[str]:
-    """The modules below ``package`` that are never traced, packages as a whole where nothing in them is."""
+    """The files below ``package`` that are never traced, folders as a whole where nothing in them is.
+
+    No package is imported for it: ``xlaprof.torch_xla`` would make programs find ``torch_xla``.
+    """
     for module in pkgutil.iter_modules(path):
         name = f"{package}.{module.name}"
+        places = [os.path.join(folder, module.name) for folder in path]
         if any(traced.startswith(f"{name}.") for traced in _TRACED):
-            yield from _skipped(name, [os.path.join(folder, module.name) for folder in path])
+            yield from _skipped(name, places)
         elif name not in _TRACED:
-            yield name
-
-
-#: modules that are never traced: our others, and jax
-_SKIPPED = (*_skipped("xlaprof", xlaprof.__path__), "jax", "jaxlib")
+            yield from (f"{place}/" if module.ispkg else f"{place}.py" for place in places)
 
 
 def install() -> None:
@@ -99,8 +99,9 @@ def _skip_frames() -> None:
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
     from torch._dynamo import trace_rules
 
-    for module in _SKIPPED:
-        trace_rules.add(module)
+    trace_rules.SKIP_DIRS.extend(_skipped("xlaprof", xlaprof.__path__))
+    for module in ("jax", "jaxlib"):
+        trace_rules.add(module)  # which compiles the expression of them all
     recursively = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
     # The functions by which PyTorch enters the runtime; all factories are of one code.
     zeros: Any = special._factory(torch.ops.aten.zeros.default)
