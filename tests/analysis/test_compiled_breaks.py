@@ -233,3 +233,17 @@ def test_two_functions_of_one_name_are_told_apart_by_their_lines() -> None:
     assert "forward (train.py:10) was cut in two" in causes
     assert "forward (train.py:80) was cut in two" in causes
     assert "forward (train.py:80) was compiled again once" in causes
+
+
+def test_two_lines_that_run_one_function_of_a_library_are_told_each() -> None:
+    """Two optimizers of a class: each line that steps one has a rate of its own to mend."""
+    compiling = Compiling()
+    compiling.code = compiling.story.line(
+        30, "def step(self):", func="step", file="/v/site-packages/torch/optim/sgd.py"
+    )
+    compiling.compile("0/0")
+    for at, line in enumerate((51, 52, 51, 52)):
+        steps = compiling.story.line(line, "optimizer.step()", func="season")
+        rate = Guard("value", "self.lr", f"0.{at + 1}", f"0.{at + 2}", f"self.lr == 0.{at + 1}", stack=steps)
+        compiling.recompile(f"0/{at + 1}", rate, against=f"0/{at}", ms=1_000)
+    assert sorted((one.place.line, one.count) for one in compiling.findings("recompile")) == [(51, 2), (52, 2)]

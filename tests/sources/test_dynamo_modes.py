@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from tests.sources.observed import Observed, line_of, observing
+from xlaprof.events import DynamoCompile
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_dynamo"),
@@ -99,6 +100,21 @@ def test_training_and_evaluation_have_a_version_each(tmp_path: Path, trains_firs
     seen = observe(tmp_path, lambda: [(one(), in_a_thread(one)) for one in both])
     assert seen.counts.recompiles == 1
     assert seen.findings() == []
+
+
+def test_with_compiled_autograd_nobody_knows_whose_the_backward_graphs_are(tmp_path: Path) -> None:
+    model = ready()
+
+    def program() -> None:
+        with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
+            for _ in range(2):
+                model(torch.rand(2, 4)).sum().backward()
+        with torch.no_grad():
+            model(torch.rand(2, 4))
+
+    seen = observe(tmp_path, program)
+    assert any(event.compile.startswith("!") for event in seen.of(DynamoCompile))
+    assert seen.findings("recompile") == []
 
 
 def test_a_backend_that_makes_no_backward_graphs_says_nothing(tmp_path: Path) -> None:

@@ -155,6 +155,7 @@ class TorchCompile:
         self.recompiles: list[RecompileRecord] = []
         self.limits: list[tuple[DynamoLimit, int]] = []  # with the step
         self.limited = False  # one was hit
+        self.compiled_autograd = False  # traces backward graphs, which then are no function's
         self.failed: list[DynamoCompile] = []  # an error stopped them
         self.asked: set[int] = set()  # Stack ids of the lines that call torch.compile
         self.unrolled: list[DynamoCompile] = []  # first versions that one line made many operations of
@@ -209,6 +210,7 @@ class TorchCompile:
             self.limits.append((event, step))
 
     def on_compile(self, event: DynamoCompile, step: int) -> None:
+        self.compiled_autograd = self.compiled_autograd or event.compile.startswith("!")
         record = self._again.get(event.compile)
         if record is not None and not event.backward:
             if record.done:
@@ -364,6 +366,7 @@ class TorchCompile:
         self.converting += [_mapped(event, ids) for event in other.converting]
         self.generated += [_mapped(event, ids) for event in other.generated]
         self.asked.update(map(ids.stack, other.asked))
+        self.compiled_autograd = self.compiled_autograd or other.compiled_autograd
 
 
 def _behind(event: DynamoCompile) -> int:

@@ -90,7 +90,8 @@ def sort_out(facts: Facts) -> Sorted:
             again[record.event.compile] = cause
             guard = to_blame(cause)
             same, made = (record.event.code, guard.kind, texts.named(guard)), facts.place(guard.stack)
-            made = known.setdefault(same, made) if made.line else known.get(same, NOWHERE)
+            if not is_a_librarys(facts, record.event.code):  # which several lines of the program may run
+                made = known.setdefault(same, made) if made.line else known.get(same, NOWHERE)
             place = _place(facts, cause, guard, made)
             kind = f"{'shape' if guard.kind == 'stride' else guard.kind} {guard.dim}"  # another dimension, other advice
             # One size that changes recompiles all pieces of a function, and each piece has a name of its own for it.
@@ -257,7 +258,7 @@ def is_gradless(facts: Facts, record: RecompileRecord) -> bool:
     if guard.kind != "mode" or guard.subject != GRADIENTS or function is None:
         return False
     seen = not function.cached and not function.variable and facts.text(function.backend) in _LATER
-    return seen and not function.backwards
+    return seen and not function.backwards and not facts.run.torch_compile.compiled_autograd
 
 
 def _is_apart(guard: Guard) -> bool:
