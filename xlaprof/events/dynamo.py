@@ -87,6 +87,7 @@ class DynamoCompile(Event, frozen=True, tag="dynamo"):
     loop: Id = 0  # Stack id of that line
     loop_ops: Count = 0  # operations of lines that made some about as often
     graph: String = ""  # a hash of the captured graph, without its devices' numbers: ranks of one program have the same
+    operations: String = ""  # a hash of the operations of that graph, in order, whatever their sizes and constants
     #: Stack id: the line that called torch._dynamo.reset() last, of a function that was compiled before that
     forgotten: Id = 0
     static: bool = False  # no size in that graph is a variable; False also where nothing is known of it

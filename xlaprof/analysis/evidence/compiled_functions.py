@@ -184,6 +184,13 @@ def _first(facts: Facts, functions: tuple[FunctionTally, ...], total: int) -> st
         if begun >= LONG_S * 1e9:
             text += f" {duration(begun / 1e9)} went into the first use of {facts.text(backend)} in a process."
     text += "".join(_forgotten(facts, functions))
+    if alike := sum(one.alike for one in functions):
+        took, have = sum(one.alike_ns for one in functions) / 1e9, "has" if alike == 1 else "have"
+        text += (
+            f" {plural(alike, 'graph')} of these ({duration(took)}) {have} the operations of "
+            "one before, of another function or on another side of a graph break: a function of their own, compiled "
+            "by itself, needs one graph for each size, or one for all."
+        )
     if cached:
         of_all = f"Of the {duration(total / 1e9)} in all {duration(cached)}"
         return f"{text} {of_all} went into graphs that inductor had in its cache already."

@@ -32,6 +32,7 @@ _FRAMES = 1_000  # numbers of frames kept apart per function
 RAISED = "GB0088"  # the program's own exception leaves the function: this break loses nothing
 _UNSUPPORTED = "Unsupported"  # Dynamo gives the function up, and the program goes on
 _PHASES = 32  # kept apart
+_FEW = 8  # operations: as many come again by chance
 _RESETS = 32  # lines kept apart per function
 _KERNELS = 512  # kept apart per function
 _OPEN = 1_000  # compilations whose end is still to come
@@ -72,6 +73,8 @@ class FunctionTally(Tally):
     #: graphs compiled first after a reset that made PyTorch forget those before, and ns; by Stack id of its line
     forgotten: dict[int, int] = msgspec.field(default_factory=dict)
     forgotten_ns: dict[int, int] = msgspec.field(default_factory=dict)
+    alike: int = 0  # first graphs of a part that have the operations of another part's graph before
+    alike_ns: int = 0
     variable: int = 0  # graphs of which a size may be a variable
     cached: int = 0  # ns of those that the compiler behind Dynamo had in its cache
     unknown: int = 0  # ns of later versions, of which the recording does not say why
@@ -165,6 +168,7 @@ class TorchCompile:
         self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest with that id
         self._function: FunctionTally | None = None  # the function compiled last
         self._latest: RecompileRecord | None = None  # the version compiled last, if that was a recompilation
+        self._parts: dict[str, Part] = {}  # hash of a graph's operations -> whose they were first
         self._tuned: dict[str, int] = {}  # ns, for the compilation that goes on
         self._pieces: list[PieceTally] = []  # what it counts for, if it was the first version beside a break
 
@@ -278,6 +282,10 @@ class TorchCompile:
             if event.forgotten and event.ops and record is None:
                 add_bounded(function.forgotten, event.forgotten, 1, _RESETS)
                 add_bounded(function.forgotten_ns, event.forgotten, event.dur, _RESETS)
+            if event.operations and event.ops >= _FEW and record is None and not event.forgotten:
+                other = kept(self._parts, event.operations, _RECORDS, lambda: part) != part
+                function.alike += other
+                function.alike_ns += other * event.dur
             function.versions += event.ops > 0
             function.variable += event.ops > 0 and not event.static
             function.again += event.ops > 0 and record is not None

@@ -331,7 +331,8 @@ class Emitter:
         self.seconds += event.dur / 1e9
         t = min(max(start, now - 10 * event.dur - 1_000_000_000), now)
         none = Captured(event.compile, "", False)
-        _, text, static = none if event.backward else self._captured.pop(event.compile, none)
+        graph = none if event.backward else self._captured.pop(event.compile, none)
+        text = graph.text
         if again := self._again(replace(event, t=t), text, function, where):
             rec.emit(again)
         known_since = _bound(self._lives).setdefault(function, self._resets) if function.line else self._resets
@@ -341,7 +342,15 @@ class Emitter:
         loop = rec.stack(tuple(map(_absolute, made.frames)))
         parts, bucket = (0, 0) if event.backward else self._parts.pop(event.compile, (0, 0))
         event = replace(event, t=t, phases=phases, turns=made.turns, loop=loop, loop_ops=made.within)
-        event = replace(event, graph=text, static=static, parts=parts, bucket=bucket, **self._conversions(event))
+        event = replace(
+            event,
+            graph=text,
+            static=graph.static,
+            operations=graph.operations,
+            parts=parts,
+            bucket=bucket,
+            **self._conversions(event),
+        )
         rec.emit(replace(event, backend=rec.text(backend), **where))
         if done.limit:
             guard = self._last.get(event.compile)

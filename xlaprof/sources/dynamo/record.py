@@ -57,6 +57,7 @@ class Captured(NamedTuple):
     compile: str
     text: str  # a hash of its text, which has its operations, sizes and constants; "": the record has no text
     static: bool  # none of its sizes is a variable
+    operations: str = ""  # a hash of what it calls, in order, whatever the sizes and constants
 
 
 class Part(NamedTuple):
@@ -72,6 +73,7 @@ _CACHE = "inductor_fx_local_cache"
 _PART = "submod_"  # how torch.fx calls the parts of a graph
 _VARIABLE = '"Sym('  # the type of a graph's input that is a size
 _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
+_CALLED = re.compile(r" = ([\w.]*[A-Za-z_]\w*)\(")
 _DEVICE = re.compile(r"\b((?:cuda|xpu|hpu|npu|mtia|xla|mps|privateuseone)(?:', index=|:))\d+")
 _LIMIT = re.compile(r"exceeding the (\w*recompile_limit) .*?set to (\d+)", re.DOTALL)
 
@@ -95,7 +97,9 @@ def parse(metadata: Any, payload: Any) -> Parsed | None:
         return _specialized(made, metadata)
     if "dynamo_output_graph" in metadata:
         text = payload if isinstance(payload, str) else ""
-        return Captured(compile_id(metadata), graph_hash(text) if text else "", bool(text) and _VARIABLE not in text)
+        if not text:
+            return Captured(compile_id(metadata), "", False)
+        return Captured(compile_id(metadata), graph_hash(text), _VARIABLE not in text, operations_hash(text))
     if "optimize_ddp_split_graph" in metadata:
         return Part(compile_id(metadata), whole=True)
     if isinstance(child := metadata.get("optimize_ddp_split_child"), dict):
@@ -114,6 +118,12 @@ def graph_hash(text: str) -> str:
     """
     same = _DEVICE.sub(r"\1", _COMMENT.sub("", text))
     return hashlib.blake2b(same.encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def operations_hash(text: str) -> str:
+    """A hash of the operations of a graph's text, in order; graphs of one code for other sizes have the same."""
+    called = " ".join(_CALLED.findall(_COMMENT.sub("", text)))
+    return hashlib.blake2b(called.encode(errors="replace"), digest_size=8).hexdigest()
 
 
 def compile_id(metadata: dict[str, Any]) -> str:
