@@ -63,7 +63,7 @@ def a_module_compiled_in_place() -> None:
 @shows("where to apply: a training step")
 def a_training_step() -> None:
     vine = nn.Linear(5, 3)
-    optimizer = torch.optim.Adam(vine.parameters())
+    optimizer = torch.optim.SGD(vine.parameters(), lr=0.1)
 
     def season(module: Any, sun: Any, sort: Any) -> None:
         optimizer.zero_grad(True)
