@@ -28,7 +28,14 @@ void looked_at(int32_t more) {
     while (LOAD(looked) < goal) sched_yield();
 }
 
-/* A call that waits for the device. */
+/* A call that waits for the device, */
 void wait_idle(void) {
     while (LOAD(busy)) sched_yield();
+}
+
+/* and one that waits for a stream that is not asked. */
+static int32_t elsewhere = 1;
+void end_elsewhere(void) { __atomic_store_n(&elsewhere, 0, __ATOMIC_RELEASE); }
+void wait_elsewhere(void) {
+    while (LOAD(elsewhere)) sched_yield();
 }

@@ -28,6 +28,7 @@ from xlaprof.recording import recorder
 from xlaprof.recording.sampling import Sampler, StepOpened
 from xlaprof.sources import registry
 from xlaprof.sources.cuda import Cuda
+from xlaprof.sources.cuda import watch as watch_module
 from xlaprof.sources.cuda.driver import Driver
 from xlaprof.sources.cuda.poller import Change, Poller, Unwatched, in_thread, loaded
 from xlaprof.sources.cuda.stretches import LONGEST_NS, SHORT_NS, TOGETHER_NS, Stretches
@@ -265,10 +266,10 @@ class Known:
 
 
 class Loss:
-    """Its ``item`` is a function in C that waits for the device."""
+    """Its methods are functions in C that wait for the device, and for what the device does beside."""
 
     def __init__(self, device: Any) -> None:
-        self.item = device.wait_idle
+        self.item, self.synchronize = device.wait_idle, device.wait_elsewhere
 
 
 def stall(device: Any, ns: int) -> None:
@@ -362,6 +363,38 @@ def test_an_error_of_the_device_is_said_once_and_what_was_seen_is_told(
     events = recorded(tmp_path / "run.log", device, library, program)
     assert capsys.readouterr().err == "xlaprof: the GPU is not watched any more: error 710\n"
     assert len([one for one in events if isinstance(one, Execute)]) == 1
+
+
+def test_who_waits_for_a_device_without_work_waits_for_another_stream_and_the_watch_ends(
+    tmp_path: Path,
+    device: Any,
+    library: tuple[Any, Any],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch_module, "BEAT_NS", 5 * MS)
+    monkeypatch.setattr(watch_module, "_QUIET_NS", 20 * MS)
+    loss = Loss(device)
+
+    def ended() -> None:
+        while any(thread.name == "xlaprof cuda watcher" for thread in threading.enumerate()):
+            os.sched_yield()
+        device.end_elsewhere()
+
+    def program() -> None:
+        device.set_busy(1)  # what the program did first
+        device.looked_at(3)
+        device.set_busy(0)
+        device.looked_at(3)
+        thread = in_thread(ended, "test")
+        loss.synchronize()
+        thread.join()
+
+    events = recorded(tmp_path / "run.log", device, library, program)
+    said = "it works on another stream than the default one, where it seems idle"
+    assert capsys.readouterr().err == f"xlaprof: the GPU is not watched any more: {said}\n"
+    assert len([one for one in events if isinstance(one, Execute)]) == 1
+    assert not [one for one in events if isinstance(one, Look) and one.state == "device"]
 
 
 # -- attaching

@@ -1,13 +1,13 @@
 """Whether a thread is in a call that waits for the device, by its innermost frame.
 
 ``loss.item()`` returns once the device has computed the loss. A thread that is found in such a call while the device is
-busy waits for it; or the value is one of the CPU's, and the call takes a microsecond, in which few looks find it.
+busy waits for it, unless the tensor is one of the CPU's: a loop over many of those looks alike.
 """
 
 from __future__ import annotations
 
 import dis
-from types import CodeType, FrameType
+from types import CodeType
 
 #: methods and functions that wait
 WAITING = frozenset(
@@ -16,12 +16,10 @@ WAITING = frozenset(
         "synchronize", "_cuda_synchronize",
     }
 )  # fmt: skip
+#: those of them that do nothing else: the others may copy, or read a tensor of the CPU
+ONLY_WAITING = frozenset({"synchronize", "_cuda_synchronize"})
 _CACHED = 10_000
 _names: dict[tuple[CodeType, int], str] = {}
-
-
-def waits(frame: FrameType) -> bool:
-    return called(frame.f_code, frame.f_lasti) in WAITING
 
 
 def called(code: CodeType, at: int) -> str:

@@ -23,7 +23,7 @@ from xlaprof.recording.stacks import RawFrame, looking, user_frames_of
 
 from .poller import Poller, Unwatched, in_thread
 from .stretches import Stretch, Stretches
-from .waits import waits
+from .waits import ONLY_WAITING, WAITING, called
 
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
@@ -33,6 +33,8 @@ BEAT_NS = 100_000_000  # on average, between two times that it wakes whatever th
 _BEATS = (1.31, 0.72, 1.08, 0.59, 1.43, 0.87)  # of that, by turns: equal ones could fall into step with the program
 #: between two looks into gaps at least so many times as long as one took, with what the lock's change of hands takes
 _REST, _HANDS_NS = 200, 100_000
+#: so many times the host was in a call that waits, and nothing else, though no work had been seen for so long
+_ELSEWHERE, _QUIET_NS = 10, 300_000_000
 _FOREVER = 1 << 62
 _DEVICES_NS = 1_000_000_000  # between two looks for devices that came into use
 _UNUSED_S = 0.02  # the same until there is one
@@ -68,6 +70,7 @@ class Watch:
         self._first, self._next, self._in_gap = 0.0, 0, False
         self._beats = itertools.cycle(_BEATS)
         self._beat_at = self._beat_last = self._devices_at = 0
+        self._waits = self._elsewhere = 0  # looks that found the host wait for the device, or for one without work
         self._failed = ""
         self._ended = threading.Lock()
         self._ended.acquire()
@@ -168,21 +171,27 @@ class Watch:
             self._sampler.flush()
             self._first = self._sampler.gap_began()
         if woke >= self._beat_at:
-            if not idle_since and now - woke < LATE_WAKE_NS:  # else the host ran Python until we had the lock
-                self._look_at_wait(now, now - max(self._beat_last, now - 3 * BEAT_NS))
+            if now - woke < LATE_WAKE_NS:  # else the host ran Python until we had the lock
+                self._look_at_wait(now, now - max(self._beat_last, now - 3 * BEAT_NS), idle_since)
             self._beat_last = now
             self._beat_at = now + round(next(self._beats) * BEAT_NS)
 
-    def _look_at_wait(self, now: int, ns: int) -> None:
+    def _look_at_wait(self, now: int, ns: int, idle_since: int) -> None:
         """Whether the host waits for the device: a look at a moment that nothing chose, and stands for ``ns``."""
         with looking:
             frame = sys._current_frames().get(self._main)
             frames = user_frames_of(frame) if frame is not None else ()
-            waiting = frame is not None and waits(frame)
+            call = called(frame.f_code, frame.f_lasti) if frame is not None else ""
             del frame
-        self._spine = frames or self._spine
-        if waiting and ns > 0:
-            self._rec.emit(events.Look(now - ns, ns, self._rec.stack(frames), WAITS))
+        if not idle_since:
+            self._spine = frames or self._spine
+            if call in WAITING and ns > 0:
+                self._waits += 1
+                self._rec.emit(events.Look(now - ns, ns, self._rec.stack(frames), WAITS))
+        elif call in ONLY_WAITING and now - idle_since >= _QUIET_NS:
+            self._elsewhere += 1
+            if self._elsewhere >= max(_ELSEWHERE, self._waits):
+                self._failed = "it works on another stream than the default one, where it seems idle"
 
     # -- events
 
