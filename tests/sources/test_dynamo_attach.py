@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 import torch
 import torch._dynamo
@@ -209,7 +210,7 @@ def test_a_forked_child_compiles_undisturbed_and_unrecorded(tmp_path: Path) -> N
     )
     script = tmp_path / "forks.py"
     script.write_text(program)
-    done = subprocess.run([sys.executable, script, tmp_path / "run.log"], capture_output=True, text=True)
+    done = processes.run(str(script), str(tmp_path / "run.log"))
     assert done.returncode == 0, done.stderr
     from tests.sources.observed import Observed
 
