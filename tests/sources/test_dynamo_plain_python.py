@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch._dynamo
 
+import xlaprof
 from tests.sources.observed import Observed, line_of, observing
 
 # torch's own modules, which Dynamo imports while it compiles
@@ -215,3 +216,26 @@ def test_an_argument_of_the_called_function_is_a_cause_beside_what_it_calls(tmp_
     assert "The Python value of site" in again.cause
     assert again.count == 2
     assert again.place.code == "return self.heads[site](y)"
+
+
+def test_what_a_step_takes_since_a_limit_is_measured(tmp_path: Path) -> None:
+    """A backend whose graphs cost nothing, a function that costs much: steps are slower once it runs eagerly."""
+    matrix = torch.randn(200, 200)
+
+    def product(x: Any, k: int) -> Any:
+        for _ in range(10):
+            x = torch.tanh(x @ matrix)
+        return x.sum() * k
+
+    compiled = torch.compile(product, backend=lambda graph, inputs: lambda *given: (torch.zeros(()),), dynamic=False)
+    with torch._dynamo.config.patch(recompile_limit=2), observing(tmp_path / "run.log") as found:
+        for k in (*[2] * 6, *[3] * 6, *[4] * 12):
+            with xlaprof.StepTrace("train"):
+                compiled(torch.ones(200, 200), k)
+    (done,) = found
+    assert done.counts.limits == 1
+    (function,) = done.report.torch_compile.functions
+    before, since = function.limit_steps_s
+    assert since > 2 * before
+    (finding,) = done.findings("recompile")
+    assert "; a step took " in finding.cause

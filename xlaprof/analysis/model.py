@@ -319,6 +319,8 @@ class FunctionStat(msgspec.Struct, frozen=True):
     parts: int = 0  # into which a graph of it is split for DistributedDataParallel, one for each bucket; 0: it is whole
     by_design: tuple[str, ...] = ()  # where its graphs end as they are meant to, in words
     code: tuple[GraphCodeStat, ...] = ()  # inductor's, of each graph and version, in the order of compilation
+    #: seconds of a step before the function hit a recompile limit, without compiling, and since; empty: not known
+    limit_steps_s: tuple[float, ...] = ()
     conversions: tuple[ConversionStat, ...] = ()  # in its graphs, in their order
     runs: tuple[str, ...] = ()  # what its graphs run, what of it was fused and what they convert, in words
 

@@ -21,6 +21,7 @@ from xlaprof.analysis.evidence.breaks import broken, function_name
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.sorting import sort_out
+from xlaprof.analysis.evidence.guard_failures.told import steps_around_limit
 from xlaprof.analysis.fold.torch_compile import RAISED, FunctionTally
 from xlaprof.analysis.model import (
     Charge,
@@ -111,6 +112,7 @@ def _stat(facts: Facts, key: _Key, tally: FunctionTally, breaks: int) -> Functio
         tuned=tuple((name, ns / 1e9) for name, ns in nlargest(SHOWN, tally.tuned.items(), key=lambda item: item[1])),
         parts=tally.parts_most,
         by_design=tuple(_by_design(facts, key, tally)),
+        limit_steps_s=around[:2] if (around := steps_around_limit(facts, key)) is not None else (),
     )
 
 

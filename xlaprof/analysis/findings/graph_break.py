@@ -77,7 +77,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
     place, first = here.places[0], here.tallies[0].event
     limit = limit_hit(behind)
-    cause = [_what(facts, here), *_handed_over(facts, here, behind), *told.limit_clause(limit)]
+    cause = [_what(facts, here), *_handed_over(facts, here, behind), *told.limit_clause(facts, limit)]
     if any(one.plain for one in here.tallies) and not captured(facts, here.callers):
         cause.append("torch.compile captured 0 operations in all")
     further, least = _apart(facts, here)

@@ -5,7 +5,11 @@ One method per kind of event, each of constant cost and bounded memory; nothing 
 
 from __future__ import annotations
 
-from typing import Any
+from collections import deque
+from collections.abc import Mapping
+from heapq import nlargest
+from itertools import takewhile
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -24,6 +28,8 @@ from xlaprof.events import (
     Recompile,
 )
 
+from .tallies import StepTally
+
 #: kinds of events that :meth:`TorchCompile.on` takes
 TOLD = CompileAsked, Autotune, GeneratedCode
 
@@ -35,6 +41,7 @@ _PHASES = 32  # kept apart
 _FEW = 8  # operations: as many come again by chance
 _RESETS = 32  # lines kept apart per function
 _KERNELS = 512  # kept apart per function
+_STEPS = 4  # names of steps that are looked at when a limit is hit
 _OPEN = 1_000  # compilations whose end is still to come
 
 
@@ -42,6 +49,14 @@ _OPEN = 1_000  # compilations whose end is still to come
 _COMPILERS = ("Inductor", "kernels", "cache", "backend")
 
 Part = tuple[int, int, int]  # Stack id of a function's definition, Text id of its name, Stack id of ``resumed``
+
+
+class Took(NamedTuple):
+    """A step."""
+
+    number: int  # the so-manieth of its name
+    dur: int  # ns, without compiling
+    compiling: int  # ns beside it
 
 
 class BreakTally(Tally):
@@ -82,6 +97,7 @@ class FunctionTally(Tally):
     plain: set[int] = msgspec.field(default_factory=set)  # Stack ids of ``resumed``: what follows runs as plain Python
     limit: DynamoLimit | None = None
     limited: int = 0  # the step in which that was hit
+    steps_before: dict[int, list[Took]] = msgspec.field(default_factory=dict)  # the latest before that, by name
     callers: set[int] = msgspec.field(default_factory=set)
     phases: dict[str, int] = msgspec.field(default_factory=dict)  # ns of ``dur``, as far as they are known
     tuned: dict[str, int] = msgspec.field(default_factory=dict)  # ns of autotuning, by kernel or operation
@@ -164,6 +180,8 @@ class TorchCompile:
         self.unrolled: list[DynamoCompile] = []  # first versions that one line made many operations of
         self.generated: list[GeneratedCode] = []
         self.converting: list[DynamoCompile] = []  # first versions that make numbers wider, or copy between devices
+        self._latest_spans: deque[tuple[int, int]] = deque(maxlen=_FRAMES)  # t and dur of what was compiled
+        self._in_steps: dict[tuple[int, int], int] = {}  # (name, which of them) -> ns of compiling
         self._open_breaks: dict[str, list[BreakTally]] = {}  # compile id -> breaks since it began
         self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest with that id
         self._function: FunctionTally | None = None  # the function compiled last
@@ -202,11 +220,34 @@ class TorchCompile:
             self._again.clear()
         self._again[event.compile] = record
 
-    def on_limit(self, event: DynamoLimit, step: int) -> None:
+    @property
+    def latest(self) -> int:
+        """When what was compiled last began; -1: nothing was."""
+        return self._latest_spans[-1][0] if self._latest_spans else -1
+
+    def on_step(self, name: int, number: int, start: int) -> None:
+        """A step has ended, the so-manieth of its name."""
+        spent = sum(dur for _, dur in takewhile(lambda span: span[0] >= start, reversed(self._latest_spans)))
+        if spent:
+            if len(self._in_steps) >= _RECORDS:
+                self._in_steps.clear()
+            self._in_steps[name, number] = spent
+
+    def took(self, name: int, steps: StepTally) -> list[Took]:
+        """The latest steps of a name, in order."""
+        first = steps.count - len(steps.recent) + 1
+        compiling = [self._in_steps.get((name, number), 0) for number in range(first, steps.count + 1)]
+        both = zip(steps.recent, compiling, strict=True)
+        return [Took(number, max(0, dur - spent), spent) for number, (dur, spent) in enumerate(both, first)]
+
+    def on_limit(self, event: DynamoLimit, step: int, steps: Mapping[int, StepTally]) -> None:
         self.limited = True
         function = self.functions.get((event.code, event.func))
         if function is not None and function.limit is None:
             function.limit, function.limited = event, step
+            named = (item for item in steps.items() if item[0])  # of others nobody says where they begin
+            for name, tally in nlargest(_STEPS, named, key=lambda item: item[1].count):
+                function.steps_before[name] = self.took(name, tally)
         record = self._again.get(event.compile)
         if record is not None:
             record.limit = event
@@ -256,6 +297,7 @@ class TorchCompile:
         function.compiles += 1
         function.backwards += event.backward
         function.dur += event.dur
+        self._latest_spans.append((event.t, event.dur))
         if len(function.spans) < _FRAMES:
             function.spans.append((event.t, event.dur))
         for phase, ns in event.phases.items():
@@ -321,10 +363,12 @@ class TorchCompile:
         elif function is not None:
             add_bounded(function.tuned, event.kernel, event.dur, _KERNELS)
             function.dur += event.dur
+            self._latest_spans.append((event.t, event.dur))
             add_bounded(function.phases, "autotuning", event.dur, _PHASES)
 
     def on_lowered(self, event: Compile) -> None:
         """XLA compiled the graph that Dynamo captured last."""
+        self._latest_spans.append((event.t, event.dur))
         if self._function is not None:
             self._function.dur += event.dur
             add_bounded(self._function.phases, "XLA", event.dur, _PHASES)
@@ -355,7 +399,8 @@ class TorchCompile:
                 {ids.stack(place): number for place, number in counted.items()}
                 for counted in (function.forgotten, function.forgotten_ns)
             )
-            function = replace(function, forgotten=forgotten, forgotten_ns=ns)
+            function = replace(function, forgotten=forgotten, forgotten_ns=ns, steps_before={})
+            ours.steps_before = {}  # steps of several recordings are in no order
             ours.merge(replace(function, callers=callers, plain=given_up, limit=None, limited=0))
         for backend, processes in other.backends.items():
             of_it = (replace(one, first=_mapped(one.first, ids)) for one in processes)

@@ -414,7 +414,7 @@ class Totals(ReadsAndFallbacks):
         self.torch_compile.on_recompile(event, self.step_num + 1)
 
     def _on_dynamo_limit(self, event: ev.DynamoLimit) -> None:
-        self.torch_compile.on_limit(event, self.step_num + 1)
+        self.torch_compile.on_limit(event, self.step_num + 1, self.steps)
 
     def _on_torch(self, event: Any) -> None:
         if isinstance(event, ev.CudaGraph | ev.Autotune):
@@ -442,7 +442,7 @@ class Totals(ReadsAndFallbacks):
             name, tally = self._step_tally(name)
             tally.expect(event.meta.get("total"))
         tally.add(event.num, dur)
-        number = tally.count
+        self.torch_compile.on_step(name, number := tally.count, start)
         self.claim_for_step(start, name, number)
         if self.barriers_since_step:
             for site, moment in self.barriers_since_step:
@@ -460,6 +460,7 @@ class Totals(ReadsAndFallbacks):
         self._name_main(event.tid)
         name, tally = self._step_tally(event.name)
         tally.add(event.num, event.dur)
+        self.torch_compile.on_step(name, tally.count, start)
         reads, fallbacks = self._add_digest(event)
         scopes = 0
         for key, triple in event.scopes.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -28,6 +29,8 @@ from xlaprof.analysis.fold.torch_compile import RecompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import cited
+from xlaprof.analysis.principles import HABIT
+from xlaprof.analysis.sums import median
 from xlaprof.events import DynamoLimit, Guard
 from xlaprof.text.quantities import duration, times
 from xlaprof.text.strings import enumerated
@@ -44,8 +47,8 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield _limit_alone(facts, limit, step)
 
 
-def limit_clause(hit: tuple[DynamoLimit, int] | None) -> Iterator[str]:
-    """The clause on hitting a limit, without a full stop."""
+def limit_clause(facts: Facts, hit: tuple[DynamoLimit, int] | None) -> Iterator[str]:
+    """The clauses on hitting a limit, without a full stop: what runs eagerly since, and what steps took before."""
     if hit is not None:
         limit, step = hit
         since = f"since step {step}" if step > 0 else "since then"
@@ -54,6 +57,38 @@ def limit_clause(hit: tuple[DynamoLimit, int] | None) -> Iterator[str]:
             f"with that torch._dynamo.config.{limit.limit}{value} was hit, and {since} whatever fits no version runs "
             "eagerly, silently"
         )
+        around = steps_around_limit(facts, (limit.code, limit.func))
+        if around is not None and around.since_s > around.before_s > 0:
+            beside = "" if around.steady else "beside compiling, "  # that is more than a step: it is slower by more
+            took = f"{duration(around.before_s)} before and takes {duration(around.since_s)} since"
+            yield f"{beside}a step took {took}"
+
+
+class AroundLimit(NamedTuple):
+    """What a step took, in the median, before a function hit a limit, and takes since."""
+
+    before_s: float
+    since_s: float
+    steady: bool  # steps before that compiled nothing; else it is what others took beside compiling
+
+
+def steps_around_limit(facts: Facts, key: tuple[int, int]) -> AroundLimit | None:
+    """Of a function; None where it hit no limit, or where there are too few steps.
+
+    The first run of what was compiled takes longer than others: where enough steps compiled nothing, they alone count.
+    """
+    known = facts.run.torch_compile
+    function = known.functions.get(key)
+    for name, before in function.steps_before.items() if function is not None else ():
+        tally = facts.run.steps.get(name)
+        hit = before[-1].number + 1 if before else 0  # the step in which that was
+        since = [one for one in known.took(name, tally) if one.number > hit and not one.compiling] if tally else []
+        if min(len(before), len(since)) >= HABIT:
+            steady = [one for one in before if not one.compiling]
+            chosen = steady if len(steady) >= HABIT else before
+            before_s, since_s = (median(one.dur for one in several) / 1e9 for several in (chosen, since))
+            return AroundLimit(before_s, since_s, chosen is steady)
+    return None
 
 
 def eager_ns(facts: Facts, *keys: tuple[int, int]) -> dict[int, int]:
@@ -121,10 +156,10 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
     clauses = [f"{texts.cause(guard, len(changes), case)}{constant}: {again}"]
     clauses += _for_another_call(facts, first, made) if gradless else ()
     clauses += (f"{one.subject} changed with it, from {one.old} to {one.new}, a cause by itself" for one in with_it)
-    clauses += limit_clause(limit)
+    at, clauses = len(clauses), [*clauses, *limit_clause(facts, limit)]
     eager = sum(eager_ns(facts, (first.event.code, first.event.func)).values()) / 1e9 if limit is not None else 0.0
     if eager:
-        clauses[-1] += f" ({duration(eager)} in {function})"
+        clauses[at] += f" ({duration(eager)} in {function})"
     return facts.finding(
         "recompile",
         place,
@@ -226,7 +261,7 @@ def _limit_alone(facts: Facts, limit: DynamoLimit, step: int) -> Finding:
         count=1,
         counted=Known((Moment(limit.t),)),
         cost_s=0.0,
-        cause=f"{function} was compiled again and again; {' '.join(limit_clause((limit, step)))}.",
+        cause=f"{function} was compiled again and again; {'; '.join(limit_clause(facts, (limit, step)))}.",
         advice=texts.advice(limit.guard or Guard("guard"), Case((), ""), limit.limit),
         discriminator="torch.compile limit",
     )

@@ -328,6 +328,9 @@ def _add_steps(run: Totals, part: Kinds, ends: Kind, cuts: Column) -> Column:
     cut[at_digests] |= digests["barriers"] + digests["executions"] > 0
     run.graph_cut = (run.graph_cut if not len(ends) else False) or bool(before[-1:].sum() < len(cuts))
     for name, those in grouped(ends["name"]):
+        begun = ends["t"][those]
+        for n in np.flatnonzero(begun <= run.torch_compile.latest).tolist():  # what was compiled in them came before
+            run.torch_compile.on_step(name, run.steps[name].count + n + 1, int(begun[n]))
         run.steps[name].add_all(ends["num"][those].tolist(), ends["dur"][those].tolist())
         run.steps[name].end(cut[those].tolist())
     if len(ends):
