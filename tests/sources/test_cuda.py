@@ -413,6 +413,14 @@ def test_a_program_without_cuda_is_left_alone(tmp_path: Path) -> None:
     assert "torch.cuda" not in [one.name for one in xlaprof.read(tmp_path / "run.log") if isinstance(one, Source)]
 
 
+def test_a_setting_leaves_the_device_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLAPROF_WATCH_GPU", "0")
+    before = list(torch.cuda._queued_calls)
+    with xlaprof.record(tmp_path / "run.log"):
+        torch.ones(3).sum().item()
+        assert torch.cuda._queued_calls == before
+
+
 def test_it_is_found_among_the_sources() -> None:
     assert "torch.cuda" in [one.name for one in registry.live_sources()]
 

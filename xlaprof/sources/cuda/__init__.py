@@ -2,7 +2,7 @@
 
 ==================  ==================================================================================
 :mod:`.watch`       the threads, and what they tell
-:mod:`.poller`      asks the device each millisecond, without Python (``poll.c``)
+:mod:`.poller`      asks the device every five milliseconds, without Python (``poll.c``)
 :mod:`.stretches`   from its answers to stretches in which the device was busy
 :mod:`.waits`       whether a call waits for the device
 :mod:`.driver`      what of CUDA and of PyTorch is private
@@ -11,14 +11,19 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from xlaprof.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from xlaprof.recording.recorder import Recorder
 
     from .watch import Watch
+
+_SETTING = "XLAPROF_WATCH_GPU"  # 0: no device is watched
 
 
 class Cuda:
@@ -48,7 +53,9 @@ class _Attached:
 
         self._rec = rec
         self._watch: Watch | None = None
-        self._cancel = when_initialised(self._begin)
+        self._cancel: Callable[[], None] = lambda: None
+        if os.environ.get(_SETTING, "1").strip().lower() not in ("0", "false", "no", "off"):
+            self._cancel = when_initialised(self._begin)
 
     def _begin(self) -> None:
         """PyTorch calls this while it initialises CUDA, in the program's thread: nothing may be raised."""

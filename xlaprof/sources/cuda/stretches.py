@@ -1,6 +1,6 @@
 """From changes between busy and idle to the stretches in which a device was busy: a pure function of the changes.
 
-The device is asked once a millisecond, so a single short stretch or gap has the length of a reading and not its own;
+The device is asked every few milliseconds, so a single short stretch or gap has the length of a pause, not its own;
 their sums are right. Those that come closer together are told as one: as much busy time as all of them, then a gap.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from .poller import Change
+from .poller import PAUSE_NS, Change
 
 #: a stretch that goes on is told in parts no longer than this: a killed program loses no more
 LONGEST_NS = 1_000_000_000
 #: gaps shorter than this are joined, over no more than that
-SHORT_NS, TOGETHER_NS = 2_500_000, 20_000_000
+SHORT_NS, TOGETHER_NS = 5 * PAUSE_NS // 2, 10 * PAUSE_NS
 
 
 class Stretch(NamedTuple):
