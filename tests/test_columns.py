@@ -16,16 +16,13 @@ from every_event import every_event
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.mutations.as_columns import told
 from tests.mutations.mutate import mutated
 from xlaprof import events as ev
 from xlaprof import log as logs
-from xlaprof import reports
-from xlaprof.analysis.fold import fold
-from xlaprof.analysis.fold.columns import count
 from xlaprof.columns import present, reader
 from xlaprof.columns.kinds import Alike, Columns, of_events
 from xlaprof.columns.lines import Lines, columns_of
-from xlaprof.errors import UserError
 from xlaprof.events import AnyEvent
 
 HEADER = msgspec.json.encode(ev.Header(schema=ev.SCHEMA, pid=7, mono_ns=0, unix_ns=0)) + b"\n"
@@ -159,21 +156,6 @@ def test_numbers_of_any_length_are_read_from_the_text() -> None:
     found = text.numbers(text.end, text.end - text.begin)
     assert found.tolist() == [int(one) for one in written]
     assert found.dtype == np.int64
-
-
-def told(path: Path, columns: bool) -> object:
-    """The report; with ``columns`` everything is read and counted in columns as soon as may be."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(logs, "CHUNK", 1_024)  # of a damaged beginning it matters what is read first
-        for module, name, most in (
-            (logs, "LONG", 1), (reports, "LONG", 1), (reader, "_OFTEN", 1), (fold, "_FEW", 0), (count, "_LEAST", 4),
-        ):  # fmt: skip
-            if columns:
-                patched.setattr(module, name, most)
-        try:
-            return reports.report(path).to_json()
-        except UserError as error:
-            return str(error)
 
 
 @pytest.mark.parametrize("seeds", [range(first, first + 25) for first in range(7_100_000, 7_100_100, 25)])
