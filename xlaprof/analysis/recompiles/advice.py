@@ -277,7 +277,7 @@ def _compiled_ahead(words: Vocabulary, advice: Advice) -> Advice:
     if len(advice.edges) < 2 or not words.warm_code:
         return advice
     warm = fill(words.warm_code, sizes=advice.edges)
-    note = "# before the loop, in parallel; example(size): the arguments of such a step, on meta"
+    note = "# before the loop; example(size): the arguments of a step, on meta"
     return advice._replace(remedy="\n".join((advice.remedy, note, warm)))
 
 
