@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,6 +64,13 @@ def observing(path: Path) -> Iterator[list[Observed]]:
     with xlaprof.record(path, detail="full"):
         yield found
     found.append(Observed(path))
+
+
+def observe(path: Path, program: Callable[[], Any]) -> Observed:
+    """What a program does, recorded below the folder ``path``."""
+    with observing(path / "run.log") as found:
+        program()
+    return found[0]
 
 
 def line_of(function: Any, text: str) -> int:

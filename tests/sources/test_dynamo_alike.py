@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.sources.observed import Observed, observing
+from tests.sources.observed import Observed, observe
 from xlaprof.events import DynamoCompile
 
 pytestmark = [
@@ -18,12 +17,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-
-def observe(path: Path, program: Callable[[], Any]) -> Observed:
-    with observing(path / "run.log") as found:
-        program()
-    return found[0]
 
 
 class Writer(nn.Module):

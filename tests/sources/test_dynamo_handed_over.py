@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.sources.observed import Observed, line_of, observing
+from tests.sources.observed import Observed, line_of, observe
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_dynamo"),
@@ -25,12 +25,6 @@ pytestmark = [
 def said(found: Observed) -> str:
     texts = ((one.cause, one.advice, one.remedy, *one.evidence) for one in found.report.findings)
     return "\n".join(text for parts in texts for text in parts)
-
-
-def observe(path: Path, program: Callable[[], None]) -> Observed:
-    with observing(path / "run.log") as found:
-        program()
-    return found[0]
 
 
 def calling(function: Callable[..., Any], *calls: Callable[[], tuple[Any, ...]]) -> Callable[[], None]:

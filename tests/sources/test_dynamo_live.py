@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 import torch._dynamo
 
 import xlaprof
-from tests.sources.observed import Counts, Observed, line_of, observing
+from tests.sources.observed import Counts, line_of, observe
 from xlaprof.events import Compiling, DynamoCompile, DynamoLimit, GraphBreak, Recompile
 
 # torch's own modules, which Dynamo and Inductor import while they compile
@@ -21,12 +20,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-
-def observe(path: Path, program: Callable[[], Any]) -> Observed:
-    with observing(path / "run.log") as found:
-        program()
-    return found[0]
 
 
 def compiled(function: Any, **options: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.sources.observed import Observed, line_of, observing
+from tests.sources.observed import line_of, observe
 from xlaprof.events import DynamoCompile
 
 pytestmark = [
@@ -19,12 +19,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-
-def observe(path: Path, program: Callable[[], Any]) -> Observed:
-    with observing(path / "run.log") as found:
-        program()
-    return found[0]
 
 
 def ready() -> Any:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch._dynamo
 
-from tests.sources.observed import Observed, line_of, observing
+from tests.sources.observed import line_of, observe
 
 # torch's own modules, which Dynamo imports while it compiles
 pytestmark = [
@@ -20,12 +20,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-
-def observe(path: Path, program: Callable[[], Any]) -> Observed:
-    with observing(path / "run.log") as found:
-        program()
-    return found[0]
 
 
 def compiled(function: Any) -> Any:

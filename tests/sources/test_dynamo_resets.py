@@ -12,7 +12,7 @@ import torch._dynamo
 from torch import nn
 
 import xlaprof
-from tests.sources.observed import Observed, line_of, observing
+from tests.sources.observed import line_of, observe
 from xlaprof.events import DynamoCompile, Recompile
 
 # torch's own modules, which Dynamo imports while it compiles
@@ -21,12 +21,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-
-def observe(path: Path, program: Callable[[], Any]) -> Observed:
-    with observing(path / "run.log") as found:
-        program()
-    return found[0]
 
 
 class Pendulum(nn.Module):
