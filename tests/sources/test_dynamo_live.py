@@ -26,39 +26,39 @@ def compiled(function: Any, **options: Any) -> Any:
     return torch.compile(function, backend="eager", **options)
 
 
-def toy(a: Any, b: Any) -> Any:
-    x = a / (torch.abs(a) + 1)
-    print("woo")
-    if b.sum() < 0:
-        b = b * -1
-    return x * b
+def steered(heading: Any, wind: Any) -> Any:
+    drift = 0.1 * torch.tanh(wind)
+    print("looked at the wind")
+    if wind.mean() < 0:
+        drift = drift - 0.2
+    return heading + drift
 
 
-def test_the_toy_of_the_faq(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_print_and_an_if_make_four_graphs_of_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def program() -> None:
-        fast = compiled(toy)
-        for sign in (1, 1, -1):
-            fast(torch.randn(10), torch.randn(10).abs() * sign)
+        fast = compiled(steered)
+        for wind in (0.5, 0.7, -0.5):
+            fast(torch.zeros(6), torch.full((6,), wind))
 
     found = observe(tmp_path, program)
     assert found.counts == Counts(compiles=4, graphs=4, breaks=2)
     breaks = found.of(GraphBreak)
     assert [event.gb for event in breaks] == ["GB0059", "GB0170"]
-    assert [found.line(event.stack) for event in breaks] == [line_of(toy, "print"), line_of(toy, "if b.sum")]
-    assert {found.run.names.text(event.func) for event in found.of(DynamoCompile)} == {"toy"}
+    assert [found.line(event.stack) for event in breaks] == [line_of(steered, "print"), line_of(steered, "if wind.mean")]
+    assert {found.run.names.text(event.func) for event in found.of(DynamoCompile)} == {"steered"}
     assert {found.run.names.text(event.backend) for event in found.of(DynamoCompile)} == {"eager"}
     assert {found.line(event.stack) for event in found.of(DynamoCompile)} == {line_of(program, "fast(")}
     assert all(event.dur > event.restarted >= 0 for event in found.of(DynamoCompile))
     first, second = sorted(found.findings("graph_break"), key=lambda finding: finding.place.line)
-    assert (first.place.line, first.count) == (line_of(toy, "print"), 1)
-    assert "toy" in first.cause
+    assert (first.place.line, first.count) == (line_of(steered, "print"), 1)
+    assert "steered" in first.cause
     assert "4 graphs instead of one" in first.cause
     assert "Remove the print" in first.advice
     assert first.cost_s > 0, "tracing that was thrown away"
     assert "torch.where" in second.advice
     assert found.findings() == found.findings("graph_break")
     printed = capsys.readouterr()
-    assert printed.out == "woo\n" * 3
+    assert printed.out == "looked at the wind\n" * 3
     assert "xlaprof" not in printed.err
 
 
@@ -125,7 +125,7 @@ def test_the_limit_is_the_loudest_finding(tmp_path: Path) -> None:
 
 def test_a_limit_comes_before_what_costs_more(tmp_path: Path) -> None:
     def program() -> None:
-        fast, slow = compiled(scaled, dynamic=False), compiled(toy)
+        fast, slow = compiled(scaled, dynamic=False), compiled(steered)
         for size in range(2, 12):
             fast(torch.randn(size))
         slow(torch.randn(10), torch.randn(10).abs())
@@ -451,7 +451,7 @@ def test_the_live_view_learns_when_compiling_begins(tmp_path: Path) -> None:
 
 
 def test_counters_tell_how_much_was_compiled(tmp_path: Path) -> None:
-    found = observe(tmp_path, lambda: compiled(toy)(torch.randn(10), torch.randn(10).abs()))
+    found = observe(tmp_path, lambda: compiled(steered)(torch.randn(10), torch.randn(10).abs()))
     assert found.report.counters["DynamoCompile"] == 3
     assert found.report.counters["DynamoGraphBreak"] == 2
     assert found.report.seconds["DynamoCompile"] > 0

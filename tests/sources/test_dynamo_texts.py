@@ -114,7 +114,7 @@ User code traceback:
   File "/home/me/train.py", line 10, in <module>
     f(torch.randn(10), torch.randn(10).abs())
   File "/home/me/model.py", line 4, in torch_dynamo_resume_in_toy_at_3
-    print("woo")
+    print("wind")
 
 Traceback (most recent call last):
   File "/v/site-packages/torch/_dynamo/symbolic_convert.py", line 1076, in wrapper
@@ -131,8 +131,8 @@ def test_a_graph_break_is_taken_apart() -> None:
 
 
 def test_a_break_in_a_library_is_the_line_of_the_user_who_calls_it() -> None:
-    inside = '    print("woo")\n  File "/v/site-packages/transformers/cache.py", line 7, in update\n    x.item()\n'
-    found = parse_break(PRINT.replace('    print("woo")\n', inside))
+    inside = '    print("wind")\n  File "/v/site-packages/transformers/cache.py", line 7, in update\n    x.item()\n'
+    found = parse_break(PRINT.replace('    print("wind")\n', inside))
     assert found.in_library
     assert found.user_frames()[0].line == 4
 
@@ -179,8 +179,8 @@ def test_breaks_nobody_would_mend_are_by_design() -> None:
     assert hints.by_design(backward)
     asked_for = parse_break(PRINT.replace("gb0059", "gb0025"))
     assert not hints.by_design(asked_for), "the user's own torch._dynamo.graph_break()"
-    frame = '    print("woo")\n  File "/v/site-packages/torch/optim/optimizer.py", line 79, in _use_grad\n'
-    assert hints.by_design(parse_break(PRINT.replace("gb0059", "gb0025").replace('    print("woo")\n', frame)))
+    frame = '    print("wind")\n  File "/v/site-packages/torch/optim/optimizer.py", line 79, in _use_grad\n'
+    assert hints.by_design(parse_break(PRINT.replace("gb0059", "gb0025").replace('    print("wind")\n', frame)))
 
 
 TORCH = "/v/site-packages/torch"
@@ -194,7 +194,7 @@ WRAPPED = [
 
 
 def test_what_pytorch_wraps_around_a_model_of_several_ranks_breaks_graphs_by_design() -> None:
-    own = '    print("woo")\n'
+    own = '    print("wind")\n'
     ddp = parse_break(PRINT.replace(own, own + "".join(WRAPPED)))
     assert hints.by_design(ddp), "nobody can mend DistributedDataParallel in a program"
     assert hints.explain(ddp) == (

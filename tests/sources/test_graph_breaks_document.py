@@ -23,4 +23,4 @@ def test_the_pages_blocks_run_one_after_the_other(
     for block in blocks:
         start = page[: page.index(block)].count("\n")
         exec(compile("\n" * start + block, str(PAGE), "exec"), names)
-    assert capsys.readouterr().out == "woo\n" * 3
+    assert capsys.readouterr().out == "looked at the wind\n" * 3
