@@ -44,7 +44,10 @@ def test_a_print_and_an_if_make_four_graphs_of_one(tmp_path: Path, capsys: pytes
     assert found.counts == Counts(compiles=4, graphs=4, breaks=2)
     breaks = found.of(GraphBreak)
     assert [event.gb for event in breaks] == ["GB0059", "GB0170"]
-    assert [found.line(event.stack) for event in breaks] == [line_of(steered, "print"), line_of(steered, "if wind.mean")]
+    assert [found.line(event.stack) for event in breaks] == [
+        line_of(steered, "print"),
+        line_of(steered, "if wind.mean"),
+    ]
     assert {found.run.names.text(event.func) for event in found.of(DynamoCompile)} == {"steered"}
     assert {found.run.names.text(event.backend) for event in found.of(DynamoCompile)} == {"eager"}
     assert {found.line(event.stack) for event in found.of(DynamoCompile)} == {line_of(program, "fast(")}
