@@ -159,12 +159,17 @@ async def test_functions_of_torch_compile_are_trees(
     place = compiling.story.line(21, "print(x)", func="forward")
     compiling.compile("1/0", 90, resumed=place)
     compiling.recompile("1/1", shape(4, 5), ms=60, resumed=place)
+    where = {"func": compiling.func, "code": compiling.code}
+    compiling.story.emit(ev.TimedGraph(compiling.story.now, 1, "0/0", **where))
+    after, took, steps = [0] + [10_000_000] * 9, [3_000_000] * 10, [0] + [1] * 9
+    compiling.story.emit(ev.GraphCalls(compiling.story.now, [1] * 10, after, took, steps=steps))
     save(compiling.story.events, tmp_path / "run.log")
     app = follow()
     async with app.run_test(size=(140, 40)) as pilot:
         await news(app, pilot)
         shown = await show(app, pilot, "functions")
-        assert "Functions  torch.compile: 3 graphs in 550 ms" in shown
+        assert "Functions  torch.compile: 3 graphs in 550 ms; 30% of the time in them" in shown
+        assert "30% of the time ran in its graphs: 3.0 ms of" in shown
         assert "forward  train.py:10  3 graphs, 550 ms" in shown
         assert "break at train.py:21: the branch depends on the value of a ten" in shown
         assert "compiled again in step 0: shape of x: f32[4,3] → f32[5,3]" in shown

@@ -98,6 +98,9 @@ class Finding(msgspec.Struct, frozen=True):
     buckets: tuple[Buckets, ...] = ()  # where the fix is padding: with 1, 2, 3... sizes
     counted: Counted | None = None  # the events behind ``count``; None: not known
     parts: tuple[Finding, ...] = ()  # what else the same line costs for the same cause; within cost and gain
+    #: of a graph break: seconds of each step between the graphs on both sides, measured; of each time where no steps
+    #: are named. No part of the cost.
+    between_s: float = 0.0
 
 
 class RunInfo(msgspec.Struct, frozen=True):
@@ -300,6 +303,27 @@ class ConversionStat(msgspec.Struct, frozen=True):
     numpy: bool  # of a copy: NumPy's functions take what was copied
 
 
+class GraphTimeStat(msgspec.Struct, frozen=True):
+    """Calls of a graph of ``torch.compile``, as far as they were timed; a sample of all calls. The host's time."""
+
+    line: int  # of the graph break that it follows; 0: it begins at the function's top
+    backward: bool
+    share: float  # of the time
+    step_s: float | None  # seconds of a step; None: no steps are named
+    call_s: float  # of a call, on average
+    calls: int  # that this is known of, directly or by the sample
+
+
+class RunTimeStat(msgspec.Struct, frozen=True):
+    """How much of the time ran in graphs of ``torch.compile``."""
+
+    share: float | None = None  # of the time in which at least one ran; None: not known
+    step_s: float | None = None  # a step, from its first call to that of the next; None: no steps are named
+    timed: int = 0  # calls that were timed, of
+    calls: int = 0  # so many
+    text: str = ""  # in words; or why it is not known
+
+
 class FunctionStat(msgspec.Struct, frozen=True):
     """A function that ``torch.compile`` compiled, with the parts after its graph breaks."""
 
@@ -322,7 +346,8 @@ class FunctionStat(msgspec.Struct, frozen=True):
     #: seconds of a step before the function hit a recompile limit, without compiling, and since; empty: not known
     limit_steps_s: tuple[float, ...] = ()
     conversions: tuple[ConversionStat, ...] = ()  # in its graphs, in their order
-    runs: tuple[str, ...] = ()  # what its graphs run, what of it was fused and what they convert, in words
+    runs: tuple[str, ...] = ()  # how long its graphs run, what, what of it was fused and what they convert, in words
+    graph_times: tuple[GraphTimeStat, ...] = ()  # of each piece, forward and backward; empty: not known
 
 
 class MemoryReading(msgspec.Struct, frozen=True):
@@ -392,6 +417,7 @@ class CompiledFunctions(msgspec.Struct, frozen=True):
     functions: tuple[FunctionStat, ...] = ()
     charges: tuple[Charge, ...] = ()
     cuda_graphs: CudaGraphStat = CudaGraphStat()
+    run_time: RunTimeStat = RunTimeStat()
 
 
 class CutStat(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from xlaprof.analysis.findings import find
 from xlaprof.analysis.model import Activity, Gap, IdleStat, Report, RunInfo, ScopeStat, StepStats, TimeSplit
 from xlaprof.analysis.places import short
 
-from .compiled import conversions, generated
+from .compiled import conversions, generated, ran
 from .evidence.compilation import compilation
 from .evidence.compiled_functions import compiled_functions
 from .evidence.facts import Facts
@@ -40,9 +40,11 @@ def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> 
         findings,
         generated.stats(facts),
         conversions.stats(facts),
-        (generated.said(facts), conversions.said(facts)),
+        (ran.said(facts), generated.said(facts), conversions.said(facts)),
         cuda_graphs.said(facts),
         cuda_graphs.stat(facts),
+        ran.functions(facts),
+        ran.stat(facts),
     )
     jitted = jitted_functions(facts, findings)
     return Report(

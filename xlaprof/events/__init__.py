@@ -34,10 +34,12 @@ from .dynamo import (
     DynamoLimit,
     GeneratedCode,
     GraphBreak,
+    GraphCalls,
     Guard,
     Kernel,
     NoCudaGraph,
     Recompile,
+    TimedGraph,
 )
 from .graph_diff import Block, Change, Difference, GraphDiff, Loop, Operation
 from .jit import ArgumentChange, Collective, HostCallbacks, JitCompile, JitProgram, OutsideOperations, Undonated
@@ -61,6 +63,7 @@ __all__ = [
     "Event",
     "GeneratedCode",
     "GraphBreak",
+    "GraphCalls",
     "GraphDiff",
     "Guard",
     "HostCallbacks",
@@ -74,6 +77,7 @@ __all__ = [
     "OutsideOperations",
     "Recompile",
     "Sample",
+    "TimedGraph",
     "TorchTpuBatch",
     "Undonated",
 ]

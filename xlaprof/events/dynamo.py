@@ -233,3 +233,36 @@ class GeneratedCode(Event, frozen=True, tag="generated"):
     kernels: List[Kernel] = []  # distinct ones, as they are first called
     library: Table[String, Count] = {}  # "mm" -> calls
     tid: Id = 1
+
+
+class TimedGraph(Event, frozen=True, tag="graph"):
+    """A graph of inductor's whose calls are timed. Written when it is made; of one from before, at its first call."""
+
+    t: Ns
+    graph: Id  # its number in this recording, from 1
+    compile: String = ""  # as in DynamoCompile; "": it was made before the recording began
+    func: Id = 0  # Text id; 0: not known, of a backward graph from before
+    stack: Id = 0  # Stack id: the user's line that called the compiled function
+    code: Id = 0  # Stack id: where the function is defined
+    resumed: Id = 0  # Stack id: the line of the graph break it goes on behind
+    line: Count = 0  # the same as a number: pieces of a function follow each other by it; 0: it begins at the top
+    backward: bool = False
+    tid: Id = 1
+
+
+class GraphCalls(Event, frozen=True, tag="calls"):
+    """Calls of timed graphs, on whatever thread, in order of their begin: all from the first to the last.
+
+    Columns, with an entry for each call. They are host time: on a GPU a call returns when its kernels are launched.
+    Between two such windows calls were not timed: ``skipped`` says how many.
+    """
+
+    t: Ns  # the first began
+    graphs: List[Id]  # TimedGraph.graph; 0: not known
+    after: List[Ns]  # ns since the begin of the call before; of the first 0
+    took: List[Ns]
+    tids: List[Id] = []  # empty: all were on thread ``tid``
+    steps: List[Count] = []  # steps that ended since the begin of the call before; empty: none did
+    skipped: Count = 0  # calls since the window before
+    joined: bool = False  # the first of these calls is the last of the window before
+    tid: Id = 1

@@ -65,7 +65,7 @@ def render(report: Report, width: int, hidden: int = 0, since_step: int | None =
         parts += list(_idle(report.idle, width))
     if report.compilation.total_s + report.compilation.loaded_s >= _COMPILED_S:
         parts += list(_compilation(report, width))
-    if report.torch_compile.count:
+    if report.torch_compile.count or report.torch_compile.run_time.text:
         parts += list(_functions(report, "torch.compile", "graph", report.torch_compile, width))
     if report.jax.count:
         parts += list(_functions(report, "JAX", "program", report.jax, width))
@@ -165,11 +165,8 @@ def _compilation(report: Report, width: int) -> Iterator[RenderableType]:
 def _functions(report: Report, name: str, noun: str, done: CompiledFunctions, width: int) -> Iterator[RenderableType]:
     """The section of a compiler that compiles functions."""
     share = done.total_s / report.run.wall_s if report.run.wall_s > 0 else 0.0
-    yield title(
-        name,
-        width,
-        f"{plural(done.graphs, noun)} in {duration(done.total_s)}, {percent(share)} of the run",
-    )
+    note = f"{plural(done.graphs, noun)} in {duration(done.total_s)}, {percent(share)} of the run"
+    yield title(name, width, note if done.count else "compiled before the recording began")
     for function in done.functions[:_FUNCTIONS]:
         place = short(function.place) if function.place.line else function.place.file
         room = width - len(place) - 14
@@ -193,6 +190,8 @@ def _functions(report: Report, name: str, noun: str, done: CompiledFunctions, wi
         yield Text(f"and {plural(done.count - _FUNCTIONS, 'more function')}", "dim")
     if done.cuda_graphs.text:
         yield paragraph("CUDA graphs ", printable(done.cuda_graphs.text), width, indent="")
+    if done.run_time.text:
+        yield paragraph("Run time ", printable(done.run_time.text), width, indent="")
     for charge in done.charges:
         if charge.seconds >= _WORTH_SAYING * report.run.wall_s:
             yield paragraph(f"{duration(charge.seconds)} ", charge.why, width, indent="")

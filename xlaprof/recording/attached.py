@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from xlaprof.errors import warn
@@ -20,6 +21,7 @@ class Attachment(Protocol):
 class _Attached(NamedTuple):
     name: str
     attachment: Attachment
+    each_period: Callable[[], None] | None  # an observer may have it: called in the writer's thread, now and then
     counts: dict[str, int]  # its counters when it was attached
     seconds: dict[str, float]
 
@@ -33,7 +35,18 @@ class Attachments:
     def add(self, name: str, attachment: Attachment) -> None:
         """Count from now on. Raises what ``attachment.counters()`` does."""
         counts, seconds = attachment.counters()
-        self._all.append(_Attached(name, attachment, dict(counts), dict(seconds)))
+        each_period = getattr(attachment, "each_period", None)
+        self._all.append(_Attached(name, attachment, each_period, dict(counts), dict(seconds)))
+
+    def each_period(self) -> None:
+        """Tell those that want to know that another turn of the writer is over."""
+        for one in tuple(self._all):
+            if one.each_period is not None:
+                try:
+                    one.each_period()
+                except Exception as error:
+                    self._all.remove(one)
+                    _report_defect(one, error)
 
     def count(self, counts: dict[str, int], seconds: dict[str, float]) -> None:
         """Add to ``counts`` and ``seconds`` what all have counted."""

@@ -278,6 +278,7 @@ class Recorder:
         """
         self.due = time.perf_counter_ns() + LATE_NS
         self._looks.look()
+        self._attached.each_period()
         if self.in_dynamo is _never:
             compiler = sys.modules.get("torch.compiler")
             self.in_dynamo = getattr(compiler, "is_dynamo_compiling", _never)

@@ -31,7 +31,9 @@ from xlaprof.analysis.model import (
     Finding,
     FunctionStat,
     GraphCodeStat,
+    GraphTimeStat,
     Place,
+    RunTimeStat,
 )
 from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import (
@@ -66,11 +68,13 @@ def compiled_functions(
     runs: tuple[Mapping[_Key, tuple[str, ...]], ...],
     by_graphs: Mapping[_Key, tuple[str, ...]],
     all_graphs: CudaGraphStat,
+    times: Mapping[_Key, tuple[GraphTimeStat, ...]],
+    run_time: RunTimeStat,
 ) -> CompiledFunctions:
     """The section on torch.compile of a settled run; ``findings``: all of the run.
 
-    What is said of each function: ``code``, inductor's; ``conversions``; ``runs``, both in words; ``by_graphs``, of
-    CUDA graphs, and ``all_graphs``, of all of these.
+    What is said of each function: ``code``, inductor's; ``conversions``; ``times`` of its graphs; ``runs``, these three
+    in words; ``by_graphs``, of CUDA graphs. ``all_graphs`` and ``run_time`` are of all functions.
     """
     functions = facts.run.torch_compile.functions
     breaks = Counter(key for here in broken(facts).values() for key in here.functions)
@@ -87,11 +91,13 @@ def compiled_functions(
                 conversions=conversions.get(key, ()),
                 runs=tuple(text for said in runs for text in said.get(key, ())),
                 cuda_graphs=by_graphs.get(key, ()),
+                graph_times=times.get(key, ()),
             )
             for key, tally in longest
         ),
         charges=tuple(_charges(facts, findings, total)),
         cuda_graphs=all_graphs,
+        run_time=run_time,
     )
 
 

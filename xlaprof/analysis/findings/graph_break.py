@@ -7,7 +7,8 @@ captures no operation.
 Cost: the tracing that a break made useless; for each graph beyond one the fixed cost of a graph, taken from the
 cheapest on either side of the break, for what they compute has to be compiled in any case; and every version compiled
 for another of the values that the break hands over, which it reads or makes (these recompilations are no findings of
-their own).
+their own). What passes between the graphs at run time is measured and told beside it: it holds the program's own work
+there, which a fix may move and not spare.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from xlaprof.analysis.compiled.ran import Between, by_break
 from xlaprof.analysis.evidence import library_options
 from xlaprof.analysis.evidence.breaks import Broken, captured, causes, ending, function_name, within
 from xlaprof.analysis.evidence.counted import Matching, values
@@ -60,10 +62,11 @@ def find(facts: Facts) -> Iterator[Finding]:
     explained: set[int] = set()
     behind = sort_out(facts).behind
     found: list[tuple[Broken, Finding]] = []
-    for here in causes(facts):
+    several = causes(facts)
+    for here, between in zip(several, by_break(facts, several), strict=True):
         explained |= here.callers
         of_it = [one for place in here.places for one in behind.get(place.at, [])]
-        found.append((here, _finding(facts, here, of_it)))
+        found.append((here, _finding(facts, here, of_it, between)))
     for here, finding in found:
         leading = next((other for other, _ in found if other is not here and within(facts, here, other)), None)
         if leading is None:
@@ -74,12 +77,14 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield _nothing(facts, facts.place(stack), call, stack)
 
 
-def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
+def _finding(facts: Facts, here: Broken, behind: list[Blamed], between: Between) -> Finding:
     place, first = here.places[0], here.tallies[0].event
     limit = limit_hit(behind)
     cause = [_what(facts, here), *_handed_over(facts, here, behind), *told.limit_clause(facts, limit)]
     if any(one.plain for one in here.tallies) and not captured(facts, here.callers):
         cause.append("torch.compile captured 0 operations in all")
+    if between.text:
+        cause.append(between.text)
     further, least = _apart(facts, here)
     restarted = sum(one.restarted for one in here.tallies)
     hints = dict.fromkeys(one.event.hint for one in here.tallies if one.event.hint)
@@ -92,7 +97,14 @@ def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
         cost_s=(restarted + further * least) / 1e9 + cost_s(behind),
         cause=f"{'; '.join(cause)}.",
         advice=_advice(facts, here, " ".join(hints) or _OUTSIDE, behind),
-        evidence=dict.fromkeys([*_evidence(facts, here, restarted, further, least), *told.evidence(behind)]),
+        evidence=dict.fromkeys(
+            [
+                *_evidence(facts, here, restarted, further, least),
+                *[f"timed {times(between.measured)} between the graphs on both sides"] * bool(between.measured),
+                *told.evidence(behind),
+            ]
+        ),
+        between_s=between.total_s,
         discriminator=first.reason,
         also=here.places,
     )

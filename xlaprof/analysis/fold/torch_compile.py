@@ -25,13 +25,16 @@ from xlaprof.events import (
     DynamoLimit,
     GeneratedCode,
     GraphBreak,
+    GraphCalls,
     Recompile,
+    TimedGraph,
 )
 
+from .graph_calls.ran import Ran
 from .tallies import StepTally
 
 #: kinds of events that :meth:`TorchCompile.on` takes
-TOLD = CompileAsked, Autotune, GeneratedCode
+TOLD = CompileAsked, Autotune, GeneratedCode, TimedGraph, GraphCalls
 
 _RECORDS = 10_000
 _FRAMES = 1_000  # numbers of frames kept apart per function
@@ -180,6 +183,7 @@ class TorchCompile:
         self.unrolled: list[DynamoCompile] = []  # first versions that one line made many operations of
         self.generated: list[GeneratedCode] = []
         self.converting: list[DynamoCompile] = []  # first versions that make numbers wider, or copy between devices
+        self.ran = Ran()
         self._latest_spans: deque[tuple[int, int]] = deque(maxlen=_FRAMES)  # t and dur of what was compiled
         self._in_steps: dict[tuple[int, int], int] = {}  # (name, which of them) -> ns of compiling
         self._open_breaks: dict[str, list[BreakTally]] = {}  # compile id -> breaks since it began
@@ -190,8 +194,12 @@ class TorchCompile:
         self._tuned: dict[str, int] = {}  # ns, for the compilation that goes on
         self._pieces: list[PieceTally] = []  # what it counts for, if it was the first version beside a break
 
-    def on(self, event: Autotune | CompileAsked | GeneratedCode) -> None:
-        if isinstance(event, Autotune):
+    def on(self, event: Autotune | CompileAsked | GeneratedCode | TimedGraph | GraphCalls) -> None:
+        if isinstance(event, GraphCalls):
+            self.ran.on_calls(event)
+        elif isinstance(event, TimedGraph):
+            self.ran.on_graph(event)
+        elif isinstance(event, Autotune):
             self.on_tuned(event)
         elif isinstance(event, GeneratedCode):
             if len(self.generated) < _RECORDS:
@@ -298,6 +306,7 @@ class TorchCompile:
         function.backwards += event.backward
         function.dur += event.dur
         self._latest_spans.append((event.t, event.dur))
+        self.ran.on_compiled(event.t, event.dur)
         if len(function.spans) < _FRAMES:
             function.spans.append((event.t, event.dur))
         for phase, ns in event.phases.items():
@@ -369,6 +378,7 @@ class TorchCompile:
     def on_lowered(self, event: Compile) -> None:
         """XLA compiled the graph that Dynamo captured last."""
         self._latest_spans.append((event.t, event.dur))
+        self.ran.on_compiled(event.t, event.dur)
         if self._function is not None:
             self._function.dur += event.dur
             add_bounded(self._function.phases, "XLA", event.dur, _PHASES)
@@ -419,6 +429,7 @@ class TorchCompile:
         self.converting += [_mapped(event, ids) for event in other.converting]
         self.generated += [_mapped(event, ids) for event in other.generated]
         self.asked.update(map(ids.stack, other.asked))
+        self.ran.merge(other.ran, ids)
         self.compiled_autograd = self.compiled_autograd or other.compiled_autograd
 
 

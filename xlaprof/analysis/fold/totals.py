@@ -76,8 +76,7 @@ class Totals(ReadsAndFallbacks):
         self.holders: dict[int, str] = {}  # stack -> name of the thread that the main thread waited for
         self.breaks: dict[tuple[int, str, int], int] = {}
         self.torch_compile, self.cuda_graphs, self.torch_tpu = TorchCompile(), CudaGraphs(), TorchTpu()
-        self.jit = Jit()
-        self.frozen, self.alive = Frozen(), Alive()
+        self.jit, self.frozen, self.alive = Jit(), Frozen(), Alive()
         self.main_barrier: Site | None = None  # the barrier that ends a step
         self.trains = False  # graphs train
         self.inferred: list[tuple[int, int]] | None = None  # begins and ends of all such steps, if somebody asks
@@ -418,6 +417,7 @@ class Totals(ReadsAndFallbacks):
 
     def _on_torch(self, event: Any) -> None:
         if isinstance(event, ev.CudaGraph | ev.Autotune):
+            self.torch_compile.ran.on_compiled(event.t, event.dur)
             self._paint((event.t, event.t + event.dur, host.COMPILE, event.stack))
         self.cover(event.t, event.t)
         (self.torch_compile if isinstance(event, TOLD) else self.cuda_graphs).on(event)

@@ -93,8 +93,15 @@ def functions(done: CompiledFunctions, noun: str, report: Report, index: Index) 
     ]
     note = f"{plural(done.graphs, noun)} in {duration(done.total_s)}, {percent(share)} of the run"
     charges = [[duration(charge.seconds), charge.why, charge.seconds] for charge in done.charges]
+    note = note if done.count else "compiled before the recording began"
     note += f". CUDA graphs: {done.cuda_graphs.text}" * bool(done.cuda_graphs.text)
-    return {"count": done.count, "note": note if done.count else "", "rows": rows, "charges": charges}
+    note += f". Run time: {done.run_time.text}" * bool(done.run_time.text)
+    return {
+        "count": done.count,
+        "note": note if done.count or done.run_time.text else "",
+        "rows": rows,
+        "charges": charges,
+    }
 
 
 def again(calls: tuple[Again, ...], report: Report, index: Index) -> list[dict[str, Any]]:

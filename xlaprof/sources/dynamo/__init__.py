@@ -2,7 +2,7 @@
 
 Dynamo keeps a structured trace of what it does, on the logger ``torch.__trace``. While a recording is on a handler of
 ours is attached there; its records become events. Nothing of the user's program is changed, torch is not imported for
-it, and a step that compiles nothing writes no record and so costs nothing.
+it, and a step that compiles nothing writes no record; how long its graphs take is sampled (:mod:`.calls`).
 
 ==============  ==================================================================================
 :mod:`.record`  one record parsed: a pure function, the same for a record and a line of a file
@@ -17,6 +17,7 @@ it, and a step that compiles nothing writes no record and so costs nothing.
 :mod:`.cuda_graphs` which CUDA graphs were recorded, and what runs without, and why
 :mod:`.generated` what inductor's code of a graph runs
 :mod:`.conversions` where a graph makes numbers wider, and copies between devices
+:mod:`.calls`   how long the calls of graphs take, and what lies between them
 :mod:`.handler` the logging handler
 :mod:`.freezing` what is about to be compiled, for ``xlaprof.frozen``
 ==============  ==================================================================================
@@ -46,7 +47,7 @@ class Dynamo:
         from .handler import Handler  # what it imports is of no use to programs without torch.compile
 
         handler = Handler(rec)
-        handler.attach()
+        handler.begin()
         return handler
 
     def watch(self, judge: Judge) -> Callable[[], None]:

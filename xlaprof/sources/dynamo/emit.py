@@ -8,6 +8,7 @@ import os
 import re
 import time
 from time import perf_counter_ns
+from types import CodeType
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -117,6 +118,12 @@ class Emitter:
                 **self._where(self._function(_frame(compile))),
             )
         )
+
+    def graph(self, number: int, compile: str, backward: bool, code: CodeType | None) -> events.TimedGraph:
+        """A graph whose calls are timed: made by a compilation, or before the recording began for this code."""
+        function = self._function(_frame(compile)) if code is None else self._name(f"graph {number}", code)
+        where = self._where(function)
+        return events.TimedGraph(perf_counter_ns(), number, compile, line=function.resumed, backward=backward, **where)
 
     def on_request(self) -> None:
         """Something is about to be given to ``torch.compile``."""

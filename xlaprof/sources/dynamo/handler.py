@@ -19,6 +19,7 @@ from xlaprof.recording import recorder
 from xlaprof.sources.trace_log import Listener
 
 from . import cuda_graphs, process
+from .calls.timer import Timer
 from .emit import Emitter
 
 
@@ -31,6 +32,7 @@ class Handler(Listener):
         self._reset: Any = None  # Dynamo's function, watched
         self._optimize: Any = None  # the one behind torch.compile, too
         self._left = cuda_graphs.Told(self._left_out)
+        self._timer = Timer(rec, self._emitter.graph, self.fail)
         #: by thread: the CUDA graph that it records, since when, and the error that it handles meanwhile
         self._recording: dict[int, tuple[cuda_graphs.Recorded, int, BaseException | None]] = {}
 
@@ -47,8 +49,14 @@ class Handler(Listener):
         if self._optimize is None:
             self._watch_requests()
 
+    def begin(self) -> None:
+        """Attach, and time the calls of graphs."""
+        self.attach()
+        self._timer.attach()
+
     def detach(self) -> None:
         """Leave nothing behind, for good."""
+        self._timer.detach()
         self.leave()
         self._left.detach()
         dynamo: Any = sys.modules.get("torch._dynamo")
@@ -165,6 +173,9 @@ class Handler(Listener):
             self.fail(error)
 
     # -- what the recording asks
+
+    def each_period(self) -> None:
+        self._timer.each_period()
 
     def counters(self) -> tuple[dict[str, int], dict[str, float]]:
         """Also the moment to see whether somebody has cleared the logger's handlers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -15,7 +15,7 @@ from textual.widgets.tree import TreeNode
 from xlaprof.analysis.model import FunctionStat, Report
 from xlaprof.analysis.views.details import Again, Break, Details, Function
 from xlaprof.text.cells import shorten
-from xlaprof.text.quantities import duration, plural, times
+from xlaprof.text.quantities import duration, percent, plural, times
 from xlaprof.text.safe import for_screen
 from xlaprof.text.strings import printable
 from xlaprof.tui.snapshot import Snapshot
@@ -45,6 +45,9 @@ class FunctionsPanel(Container, Region):
     def show(self, snapshot: Snapshot) -> None:
         """Take the functions of the run."""
         details, report = snapshot.details, snapshot.report
+        if report is not None:
+            compiled = report.torch_compile.functions
+            self.query_one(FunctionDetail).said = {(one.name, *one.place.at): one.runs for one in compiled}
         if report is None or (details.functions, details.jax, report.jax) == self._shown:
             return
         self._shown = details.functions, details.jax, report.jax
@@ -100,6 +103,8 @@ class FunctionsPanel(Container, Region):
 def _note(report: Report) -> str:
     done, jax = report.torch_compile, report.jax
     parts = [f"torch.compile: {plural(done.graphs, 'graph')} in {duration(done.total_s)}"] * bool(done.count)
+    if done.run_time.share is not None:
+        parts.append(f"{percent(done.run_time.share)} of the time in them")
     parts += [f"JAX: {plural(jax.graphs, 'program')} in {duration(jax.total_s)}"] * bool(jax.count)
     return "; ".join(parts)
 
@@ -119,6 +124,8 @@ class FunctionDetail(Panel[Node | None]):
     """A function, a break or a recompilation, with its code."""
 
     TITLE = "Function"
+    #: what the report says of a function's graphs at run time, by its name and line
+    said: Mapping[tuple[str, str, int], tuple[str, ...]] = {}
 
     def title(self, data: Node | None) -> str:
         if isinstance(data, Break):
@@ -158,6 +165,7 @@ class FunctionDetail(Panel[Node | None]):
                 (f"{plural(data.graphs, 'graph')} by {data.backend or 'an unknown backend'}", ""),
                 (f"{duration(data.compile_s)} of compiling", ""),
                 (f"compiled again {times(len(data.again))}" if data.again else "", "$text-warning"),
+                *((said, "") for said in self.said.get((data.name, *data.place.at), ())),
             ]
         for text, style in paragraphs:
             out += [line((part, style)) for part in textwrap.wrap(printable(text), wide)]
