@@ -19,6 +19,7 @@ from story import MS, save
 from xlaprof import cli
 from xlaprof import events as ev
 from xlaprof.errors import UserError
+from xlaprof.log import CHUNK
 
 from .ask import export, profile
 from .training import START, Training
@@ -169,6 +170,21 @@ def test_a_torn_log_is_exported_as_far_as_it_goes(
     log.write_bytes(log.read_bytes()[:-150])
     assert run(log, "--to", "tensorboard", "-o", tmp_path / "out") == 0
     assert capsys.readouterr().err  # what was skipped is said
+
+
+def test_a_page_says_what_is_torn_once_and_of_a_whole_log_nothing(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story = Training()
+    story.train(2_000)  # more than one piece is read at once
+    save(story.end(), log)
+    assert log.stat().st_size > CHUNK
+    assert run(log, "--to", "html", "-o", tmp_path / "whole.html") == 0
+    assert capsys.readouterr().err == ""
+    log.write_bytes(log.read_bytes()[:-150])
+    assert run(log, "--to", "html", "-o", tmp_path / "torn.html") == 0
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "the last line is torn" in said
 
 
 def test_a_log_that_ends_after_its_header(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from xlaprof import events as ev
 from xlaprof.tui.app import LiveApp
 from xlaprof.tui.widgets.table import SortedTable
 
-from .conftest import news, screen, tell_of_two_defects
+from .conftest import news, screen, still, tell_of_two_defects
 from .training import Training
 
 Looks = Callable[[LiveApp, str], None]
@@ -66,14 +66,18 @@ async def test_a_recompilation_is_on_the_screen_while_the_program_still_runs(sto
 async def test_a_compilation_that_lasts_is_shown_with_its_line_before_it_ends(story: Training, follow: Follow) -> None:
     story.train(3)
     app = follow(story)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with app.run_test(size=(160, 40)) as pilot:
         await news(app, pilot)
         story.begin_to_compile()
         story.now += 17_000_000_000
         shown = await news(app, pilot)
-        assert "● compiling  17 s · after step 2 · train.py:31  xlaprof.runtime.sync()" in shown
+        assert "● compiling  17 s · after step 2 · train.py:31  xlaprof.runtime.sync() · graph 1" in shown
         story.train_step(compile_ms=100)
         assert "● running  step 3" in await news(app, pilot)
+        mm = ev.Operation("aten::mm")
+        story.begin_to_compile(ev.Difference("shape", "f32[37,64]", "f32[12,64]", expected=mm, came=mm))
+        shown = await news(app, pilot)
+        assert "· graph 2 · input of aten::mm: f32[37,64] → f32[12,64]" in shown
 
 
 async def test_the_run_ends(story: Training, looks_like: Looks, follow: Follow) -> None:
@@ -331,6 +335,26 @@ async def test_no_terminal_is_too_small(story: Training, size: tuple[int, int], 
         assert re.search("● recompile +train.py:24 ", screen(app))
 
 
+async def test_what_comes_and_goes_stays_away_from_a_terminal_that_is_too_small(
+    story: Training, follow: Follow
+) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await news(app, pilot)
+        await pilot.press("g", "2", "enter")
+        while " step 2: " not in screen(app):  # a thread looks it up
+            await pilot.pause()
+        await pilot.press("slash")
+        assert "filter: text in any column" in await still(app, pilot)
+        await pilot.resize_terminal(20, 5)
+        assert (await still(app, pilot)).split() == ["xlaprof", "needs", "40x12"]
+        await pilot.resize_terminal(80, 24)
+        shown = await still(app, pilot)
+        assert " step 2: " in shown
+        assert "filter: text in any column" in shown
+
+
 async def test_keys(story: Training, looks_like: Looks, follow: Follow) -> None:
     story.train(2)
     app = follow(story)
@@ -369,6 +393,33 @@ async def test_keys(story: Training, looks_like: Looks, follow: Follow) -> None:
         assert app.focused.id == "list", "findings have come: the arrows select among them"
         await pilot.press("q")
     assert app.return_code == 0
+
+
+async def test_keys_that_come_before_anything_is_there_open_one_question_and_hide_nothing(
+    story: Training, follow: Follow
+) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(120, 40)) as pilot:
+        for key in "pgeg":  # typed ahead: all are there before the first screen is
+            app.simulate_key(key)
+        await app.refresh_now()
+        await pilot.pause()
+        assert len(app.screen_stack) == 2
+        await pilot.press("escape")
+        shown = await still(app, pilot)
+        assert len(app.screen_stack) == 1
+        assert "PAUSED" in shown
+        assert re.search("● recompile +train.py:24 ", shown), "a pause holds what there is, and there was nothing yet"
+
+
+async def test_who_leaves_while_the_log_is_read_leaves_in_order(story: Training, follow: Follow) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await news(app, pilot)
+        await pilot.press("q")
+    assert await app.refresh_now(), "what was read then is shown nowhere"
 
 
 async def test_what_is_left_is_shown_where_the_program_says_how_many_steps_it_takes(

@@ -219,3 +219,19 @@ def test_nothing_is_left_of_the_history_of_another_run(tmp_path: Path, feed: Cal
     for _ in range(3):
         now = reading.advance()
     assert len(now.course.bars) == 3
+
+
+def test_of_what_another_run_held_already_it_is_not_known_when_it_happened_last(
+    tmp_path: Path, feed: Callable[..., Feed]
+) -> None:
+    written_log(tmp_path / "run.log")
+    reading = feed()
+    assert reading.advance().last == {}, "its findings were there when it was opened"
+    (tmp_path / "other.log").write_bytes((tmp_path / "run.log").read_bytes())
+    (tmp_path / "other.log").replace(tmp_path / "run.log")
+    now = reading.advance()
+    assert now.restarts == 1
+    assert now.report is not None
+    assert now.report.findings
+    assert now.last == {}
+    assert not now.fresh

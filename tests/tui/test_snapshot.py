@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from xlaprof.analysis.model import Activity
-from xlaprof.tui.snapshot import Snapshot, status
+from xlaprof.analysis.views.course import Bar, Course
+from xlaprof.tui.snapshot import Snapshot, left_s, status
 
 from .sample import report
 
@@ -77,4 +78,25 @@ def test_a_closed_log_is_finished_although_its_process_is_gone() -> None:
 
 
 def test_a_removed_log_keeps_what_was_read() -> None:
-    assert said(snapshot(link="removed")) == "removed | run.log is gone; showing what was read"
+    gone = "run.log is gone; showing what was read"
+    assert said(snapshot(link="removed")) == f"removed | {gone}"
+    done = snapshot(report=report(finished=True, wall_s=12.3), link="removed")
+    assert said(done) == f"finished | 25 steps in 12.3 s · {gone}"
+
+
+def test_a_program_without_steps_is_not_counted_in_them() -> None:
+    ran = msgspec.structs.replace(report(finished=True, wall_s=50.5), steps=())
+    assert said(snapshot(report=ran)) == "finished | in 50.5 s"
+    ran = msgspec.structs.replace(report(finished=True, wall_s=50.5, error="exit code 3"), steps=())
+    assert said(snapshot(report=ran)) == "failed | exit code 3 after 50.5 s"
+
+
+def test_only_what_goes_on_has_time_left() -> None:
+    story = report(started_unix_s=NOW - 60)
+    (stat,) = story.steps
+    promised = msgspec.structs.replace(story, steps=(msgspec.structs.replace(stat, total=1_000),))
+    bars = tuple(Bar(n, n, 1, n * 0.1, 0.1, 0.1, 0.0, ()) for n in range(25))
+    going = snapshot(report=promised, course=Course(bars=bars))
+    assert left_s(going) == pytest.approx((999 - stat.last_num) * 0.1)
+    for ended in ({"process": "gone"}, {"link": "unreadable"}, {"link": "removed"}):
+        assert left_s(msgspec.structs.replace(going, **ended)) is None, ended

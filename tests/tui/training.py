@@ -83,9 +83,9 @@ class Training(Story):
         for _ in range(count):
             self.train_step(read=read)
 
-    def begin_to_compile(self) -> None:
+    def begin_to_compile(self, first: ev.Difference | None = None) -> None:
         """A compilation begins; it ends with the next step that compiles."""
-        self.put(ev.Compiling(t=self.now, ops=12, stack=self.sync))
+        self.put(ev.Compiling(t=self.now, ops=12, stack=self.sync, first=first))
 
     def _compile(self, ms: int, shape: str) -> None:
         self._compiled += 1

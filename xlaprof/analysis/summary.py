@@ -193,6 +193,12 @@ def _activity(run: Fold) -> Activity:
     state, since = run.now
     detail = f"{run.end.error} ended the program" if run.end is not None and run.end.error else ""
     if run.compiling is not None and run.end is None:
-        state, (since, place) = "compiling", run.compiling
-        detail = f"{short(place)}  {place.code}".rstrip() if place.line else ""
+        begun, place = run.compiling, run.compiling.place
+        state, since = "compiling", begun.t
+        told = [f"{short(place)}  {place.code}".rstrip()] * bool(place.line)
+        if begun.graph:
+            told.append(f"graph {begun.graph}")
+        if begun.first is not None and (begun.first.old or begun.first.new):
+            told.append(f"{begun.first.subject}: {begun.first.old} → {begun.first.new}")
+        detail = " · ".join(told)
     return Activity(state=state, step=run.step_num, since_s=max(0, run.last - since) / 1e9, detail=detail)

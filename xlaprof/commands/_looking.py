@@ -191,7 +191,7 @@ def _code(place: Place, cwd: str, around: int) -> Code:
 def _write_html(report: Report) -> str:
     from xlaprof.pages.html.write import write
     from xlaprof.sources import files
-    from xlaprof.tui.app import unused
+    from xlaprof.tui.desk import unused
 
     def read(what: str) -> tuple[Recording, Recording]:
         reader = files.read(report.run.path)
@@ -204,7 +204,7 @@ def _write_html(report: Report) -> str:
 
 def _write_json(report: Report) -> str:
     from xlaprof.pages.json import text, to_json
-    from xlaprof.tui.app import unused
+    from xlaprof.tui.desk import unused
 
     path = unused(Path(report.run.path).with_suffix(".report.json"))
     path.write_text(text(to_json(report)), "utf-8")

@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
         job = msgspec.structs.replace(job, tell=progress)
     with closing(source):
         written = export(job)
-    written = msgspec.structs.replace(written, notes=(*source.notes, *written.notes))
+    if not written.whole:  # else this reading has not come to the end of the recording, of which its notes tell
+        written = msgspec.structs.replace(written, notes=(*source.notes, *written.notes))
     if args.json:
         write_json(text(msgspec.to_builtins(written)))
         return 0

@@ -250,6 +250,7 @@ class Compiling(Event, frozen=True, tag="compiling"):
     stack: Id = 0  # Stack id: the barrier or read that needs it
     trigger: String = "sync"
     tid: Id = 1
+    first: Difference | None = None  # in what it first differs from an earlier graph; the Compile has all of it
 
 
 class Barrier(Event, frozen=True, tag="barrier"):

@@ -35,3 +35,4 @@ class Written(msgspec.Struct, frozen=True):
     steps: int = 0
     executions: int = 0
     notes: tuple[str, ...] = ()
+    whole: bool = False  # the format has read the recording itself: ``notes`` are all there is to say of it

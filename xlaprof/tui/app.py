@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import shlex
 import shutil
 import subprocess
 import time
@@ -17,7 +15,7 @@ from textual import work
 from textual.app import App, ComposeResult, SuspendNotSupported, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Footer, Input, ProgressBar, Static
 
@@ -27,7 +25,7 @@ from xlaprof.analysis.views.moment import Moment
 from xlaprof.errors import UserError
 from xlaprof.text.safe import for_screen
 from xlaprof.tui import panels, settings
-from xlaprof.tui.desk import Desk
+from xlaprof.tui.desk import Desk, unused
 from xlaprof.tui.panels.findings import label
 from xlaprof.tui.panels.ranks import RanksPanel
 from xlaprof.tui.panels.steps import StepsPanel
@@ -105,6 +103,8 @@ class LiveApp(App[None]):
             if key:
                 self.bind(key, f"panel('{name}')", description=name, show=False)
         self.paused = False
+        self._asked = False  # a question lies on the screen
+        self._drawn = False  # a report: it is held by a pause, but there must be one
         self._remembered = settings.load()
         self._marked: dict[str, int] = {}  # id of a finding -> its count when steps were marked
         self._marked_at = -_MARKS_EVERY_S
@@ -157,6 +157,8 @@ class LiveApp(App[None]):
     async def refresh_now(self) -> bool:
         """Read on and show the outcome; True: the end of the log has been reached."""
         snapshot = await asyncio.to_thread(self._advance)
+        if not self.default_screen.children:  # the user has left meanwhile: nothing is left to be drawn
+            return True
         self._latest = snapshot
         self._show(snapshot)
         if snapshot.link != "catching up":
@@ -183,12 +185,15 @@ class LiveApp(App[None]):
         screen = self.default_screen  # another may lie above it
         screen.query_one(StatusBar).show(snapshot, self.paused)
         reading = screen.query_one("#reading", ProgressBar)
-        reading.display = snapshot.link == "catching up" and snapshot.total > snapshot.read
-        reading.update(total=snapshot.total or None, progress=snapshot.read)
+        behind = snapshot.link == "catching up" and snapshot.total > snapshot.read
+        reading.set_class(behind, "-on")
+        if behind:
+            reading.update(total=snapshot.total, progress=snapshot.read)
         screen.set_class(snapshot.report is None, "-unread")
         if snapshot.report is None:
             screen.query_one("#waiting", Static).update(for_screen(waiting(snapshot)))
-        elif not self.paused:
+        elif not (self.paused and self._drawn):
+            self._drawn = True
             self._leave_out({name for name, panel in self._panels.items() if not panel.has(snapshot)})
             for panel in self._panels.values():
                 panel.show(snapshot)
@@ -284,7 +289,7 @@ class LiveApp(App[None]):
             self.notify("There is no table here to filter.", timeout=2)
             return
         line = self.default_screen.query_one("#filter", Input)
-        line.display = True
+        line.add_class("-on")
         line.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -299,15 +304,25 @@ class LiveApp(App[None]):
     def action_leave(self) -> None:
         """Take the filter away."""
         line = self.default_screen.query_one("#filter", Input)
-        if line.display:
+        if line.has_class("-on"):
             line.value = ""
-            line.display = False
+            line.remove_class("-on")
             self.action_panel(self._shown)
+
+    async def _ask(self, question: ModalScreen[str | None]) -> str | None:
+        """The answer to ``question``; None at once while there is another: keys may come faster than screens."""
+        if self._asked:
+            return None
+        self._asked = True
+        try:
+            return await self.push_screen_wait(question)
+        finally:
+            self._asked = False
 
     @work
     async def action_goto(self) -> None:
         """Put the step cursor on a step by its number."""
-        answer = await self.push_screen_wait(QuestionScreen("Go to step", whole_number=True))
+        answer = await self._ask(QuestionScreen("Go to step", whole_number=True))
         steps = self.default_screen.query_one(StepsPanel)
         if answer and answer.lstrip("-").isdecimal() and not steps.goto(int(answer)):
             self.notify(f"The run has no step {answer} yet.", severity="warning", markup=False)
@@ -317,7 +332,7 @@ class LiveApp(App[None]):
     def action_edit(self) -> None:
         """Open the line that is looked at in $EDITOR."""
         place, snapshot = self._looked_at, self._latest
-        editor = _editor()
+        editor = settings.editor()
         if place is None or snapshot is None or self.desk.code is None:
             self.notify("No line of code is selected.", timeout=3)
             return
@@ -342,9 +357,7 @@ class LiveApp(App[None]):
         if report is None:
             return
         kinds = [(name, name) for name in self.desk.exports]
-        kind = await self.push_screen_wait(
-            ChoiceScreen("Export as", [*kinds, (_SCREENSHOT, "a picture of the screen (SVG)")])
-        )
+        kind = await self._ask(ChoiceScreen("Export as", [*kinds, (_SCREENSHOT, "a picture of the screen (SVG)")]))
         if kind is None:
             return
         try:
@@ -365,7 +378,7 @@ class LiveApp(App[None]):
         compare = self.desk.compare
         if compare is None or self.report is None:
             return
-        path = await self.push_screen_wait(QuestionScreen("Compare from which recording to this one? Its path"))
+        path = await self._ask(QuestionScreen("Compare from which recording to this one? Its path"))
         if path:
             doing = "Reading both recordings..."
             self.push_screen(ExplainedScreen(f" From {path} to this one ", lambda: compare(path), doing))
@@ -376,7 +389,7 @@ class LiveApp(App[None]):
         if program is None or not self._running_still():
             self._leave()
         elif not isinstance(self.screen, ChoiceScreen):
-            self._ask(program)
+            self._ask_about(program)
 
     def _running_still(self) -> bool:
         latest = self._latest
@@ -384,7 +397,7 @@ class LiveApp(App[None]):
         return not ended and (latest is None or latest.process != "gone")
 
     @work
-    async def _ask(self, program: Program) -> None:
+    async def _ask_about(self, program: Program) -> None:
         end = ("kill", "kill it: it has not ended") if program.interrupted else ("end", "end it, as Ctrl-C does")
         stay = ("stay", "stay, and let it run")
         leave = ("leave", "close the screen; the program goes on")
@@ -430,7 +443,7 @@ class LiveApp(App[None]):
         for panel in self._panels.values():
             panel.explain(moment)
         line = self.default_screen.query_one("#moment", Static)
-        line.display = moment is not None
+        line.set_class(moment is not None, "-on")
         if moment is not None:
             line.update(for_screen(moment.told))
 
@@ -478,20 +491,3 @@ class LiveApp(App[None]):
         widget.focus()
         if self._latest is not None and self._latest.report is not None and not self.paused:
             self._panels[panel].show(self._latest)  # some are drawn while they are seen only
-
-
-def _editor() -> list[str]:
-    """The user's, with its options; empty where none is set, or where no shell could read it."""
-    try:
-        return shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
-    except ValueError:  # a quotation that does not end
-        return []
-
-
-def unused(path: Path) -> Path:
-    """``path``, with a number if it is taken."""
-    taken, number = path, 1
-    while taken.exists():
-        number += 1
-        taken = path.with_stem(f"{path.stem}-{number}")
-    return taken

@@ -6,6 +6,7 @@ All of it but :attr:`Desk.code` is called in a thread of its own, since it may r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import msgspec
 from rich.console import RenderableType
@@ -71,3 +72,12 @@ class Desk(msgspec.Struct, frozen=True):
     first: str = ""
     #: the program beside the screen, which it may end; None: it only looks on
     program: Program | None = None
+
+
+def unused(path: Path) -> Path:
+    """``path``, with a number if it is taken."""
+    taken, number = path, 1
+    while taken.exists():
+        number += 1
+        taken = path.with_stem(f"{path.stem}-{number}")
+    return taken

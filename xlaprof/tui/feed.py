@@ -191,6 +191,7 @@ class Feed:
         self._history = History(long=self._total > LONG)
         self._report = self._latest = None
         self._details = Details()
+        self._reported_at = 0.0  # of this run there is no report yet
         self._recent.clear()
         self._grew.clear()
 

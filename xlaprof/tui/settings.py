@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -41,3 +42,11 @@ def save(settings: Settings) -> str:
     except OSError as error:
         return f"settings are not kept: {error.strerror}"
     return ""
+
+
+def editor() -> list[str]:
+    """The user's, with its options; empty where none is set, or where no shell could read it."""
+    try:
+        return shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
+    except ValueError:  # a quotation that does not end
+        return []

@@ -96,8 +96,12 @@ def status(snapshot: Snapshot) -> Status:
     run, now = report.run, report.activity
     steps = sum(s.count for s in report.steps)
     if run.finished:
-        ran = f"{plural(steps, 'step')} in {duration(run.wall_s)}"
-        return Status("failed", f"{run.error} after {ran}", "bad") if run.error else Status("finished", ran, "good")
+        took = duration(run.wall_s)
+        ran = f"{plural(steps, 'step')} in {took}"
+        gone = f"{snapshot.path} is gone; showing what was read" if snapshot.link == "removed" else ""
+        if run.error:
+            return Status("failed", _joined(f"{run.error} after {ran if steps else took}", gone), "bad")
+        return Status("finished", _joined(ran if steps else f"in {took}", gone), "good")
     if snapshot.process == "gone" or now.state == "lost":
         at = f" after step {now.step}" if now.step >= 0 else ""
         return Status("lost", f"process {run.pid} ended without closing its log{at}", "bad")
@@ -144,7 +148,7 @@ def left_s(snapshot: Snapshot) -> float | None:
     """Seconds until the last step, at the pace of the last ones; None where the program does not say how many steps it
     takes (``StepTrace(..., total=1000)``), or has ended."""
     report, bars = snapshot.report, snapshot.course.bars[-_PACED:]
-    if report is None or not report.steps or report.run.finished or len(bars) < 2:
+    if report is None or not report.steps or len(bars) < 2 or status(snapshot).word not in _GOES_ON:
         return None
     stat, steps = report.steps[0], sum(bar.count for bar in bars[:-1])
     if not stat.last_num + 1 < stat.total:
@@ -153,6 +157,7 @@ def left_s(snapshot: Snapshot) -> float | None:
 
 
 _PACED = 21  # bars
+_GOES_ON = ("starting", "running", "compiling", "waiting for a read")
 #: The state line mentions a log that has not grown for this long; few steps take longer.
 SILENT_S = 10.0
 _LASTING: dict[str, tuple[str, Tone]] = {"compiling": ("compiling", "busy"), "waiting": ("waiting for a read", "warn")}

@@ -87,6 +87,7 @@ def _add_header(mine: Totals, theirs: Totals) -> None:
         later = theirs if theirs.last >= mine.last else mine
         mine.now, mine.compiling = later.now, later.compiling
     mine.last = max(mine.last, theirs.last)
+    mine.program = max(mine.program, theirs.program)
     mine.events += theirs.events
     add_counts(mine.dropped, theirs.dropped)
     mine.step_num = max(mine.step_num, theirs.step_num)

@@ -8,7 +8,7 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.timeline.device import DeviceTimeline
 from xlaprof.analysis.timeline.window import Window
-from xlaprof.events import Counters, Device, Dropped, End, Header, Source
+from xlaprof.events import Compiling, Counters, Device, Difference, Dropped, End, Header, Source
 from xlaprof.vocabulary import STANDARD, Vocabulary
 
 
@@ -18,6 +18,20 @@ class Span(NamedTuple):
     ns: int
     devices: int  # that ran something
     before: int  # until the first of them began, on average
+
+
+class Begun(NamedTuple):
+    """A compilation that lasts."""
+
+    t: int  # since when
+    place: Place
+    graph: int  # the number that its program will have; 0: not known
+    first: Difference | None  # in what its graph first differs from an earlier one
+
+    @classmethod
+    def of(cls, event: Compiling, names: Names, program: int) -> Begun:
+        """``program``: the last one that was compiled. Graphs of torch.compile have numbers of their own."""
+        return cls(event.t, names.place(event.stack), 0 if event.trigger == "dynamo" else program + 1, event.first)
 
 
 class Recording:
@@ -48,7 +62,8 @@ class Recording:
         self.last = 0  # last moment
         self.window = self.window_type()
         self.now = ("starting", 0)  # state, and since which moment
-        self.compiling: tuple[int, Place] | None = None  # since when, for which line, while a compilation lasts
+        self.compiling: Begun | None = None  # while a compilation lasts
+        self.program = 0  # the last one that was compiled; they are numbered
         self.step_num = -1
         self.steps_ended = 0  # also the ordinal of the present step
         self.steps_ended_at = 0  # when the last step ended

@@ -23,6 +23,7 @@ from .distribution import Distribution
 from .frozen import Frozen
 from .jit import Jit
 from .reads_and_fallbacks import PLACES, ReadsAndFallbacks, pair
+from .recording import Begun
 from .tallies import FEW, CompileBill, CompileRecord, PauseTally, ScopeTally, Site, StepTally, Timed
 from .torch_compile import TOLD, TorchCompile
 from .torch_tpu import TorchTpu
@@ -234,7 +235,7 @@ class Totals(ReadsAndFallbacks):
     # -- the runtime's work; the program waits for it, on whatever thread it is
 
     def _on_compiling(self, event: ev.Compiling) -> None:
-        self.compiling = (event.t, self.names.place(event.stack))
+        self.compiling = Begun.of(event, self.names, self.program)
         self.cover(event.t, event.t)
 
     def _on_compile(self, event: ev.Compile) -> None:
@@ -256,8 +257,7 @@ class Totals(ReadsAndFallbacks):
             self.compiles.append(CompileRecord.of(event, site, self.step_num + 1))
         site.compiles += 1
         site.programs = (*site.programs[-7:], event.program)
-        self.compiling = None
-        self.now = ("running", end)
+        self.compiling, self.now, self.program = None, ("running", end), max(self.program, event.program)
         self.cover(event.t, end)
 
     def _on_barrier(self, event: ev.Barrier) -> None:

@@ -202,8 +202,8 @@ def unix_s(run: Fold, t: int) -> float:
 def _compiling(run: Fold) -> Stood | None:
     if run.compiling is None or run.end is not None:
         return None
-    begun, place = run.compiling
-    return Stood(unix_s(run, begun), unix_s(run, max(begun, run.last)), place)
+    begun = run.compiling
+    return Stood(unix_s(run, begun.t), unix_s(run, max(begun.t, run.last)), begun.place)
 
 
 def _stood(run: Fold) -> Iterator[Stood]:

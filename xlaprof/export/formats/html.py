@@ -24,4 +24,5 @@ def export(job: Job) -> Written:
         executions=run.run.executed.count,
         hint=f"python -m webbrowser -t {shlex.quote(out)}",
         notes=run.report.run.notes,
+        whole=True,
     )

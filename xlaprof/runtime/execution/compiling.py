@@ -51,8 +51,8 @@ def compile_plan(
         diff = once(differs)
         rec = recorder.active
         if rec is not None:  # announced before the compilation, which may take minutes
-            rec.emit(events.Compiling(start, len(graph.nodes), rec.stack(frames), trigger, rec.thread()))
-            diff()
+            first = found.first() if (found := diff()) is not None and found.of(rec) is not None else None
+            rec.emit(events.Compiling(start, len(graph.nodes), rec.stack(frames), trigger, rec.thread(), first))
         for notify in hooks.compiling:
             notify(trigger, graph, lambda: found.text() if (found := diff()) is not None else [])
         number = cache.number()

@@ -64,11 +64,15 @@ class Recorded(NamedTuple):
         """The diff, if its stacks are interned in this recording."""
         return self.diff if self.places.rec is rec else None
 
+    def first(self) -> Difference | None:
+        """The first difference: of an input, from which others follow, where there is one."""
+        diff = self.diff
+        inputs = diff.inputs or [one for one in diff.differences if one.kind in _INPUTS]
+        return next(iter(inputs or diff.differences), diff.left)
+
     def text(self) -> list[str]:
         """The first difference in one line, and where it is, for ``PT_XLA_DEBUG``."""
-        diff, frames = self.diff, self.places.frames
-        inputs = diff.inputs or [one for one in diff.differences if one.kind in _INPUTS]
-        first = next(iter(inputs or diff.differences), diff.left)
+        first, frames = self.first(), self.places.frames
         if first is None:
             return []
         what = f"{first.subject}: {first.kind} changed from {first.old} to {first.new}"

@@ -33,6 +33,7 @@ class StatusBar(Static, Fitted):
         super().__init__(id=id, markup=False)
         self._snapshot: Snapshot | None = None
         self._paused = False
+        self._drawn: Line | None = None
 
     def show(self, snapshot: Snapshot, paused: bool) -> None:
         """Show the header and the state of the run; ``paused``: the panels are not updated."""
@@ -45,7 +46,10 @@ class StatusBar(Static, Fitted):
     def _draw(self) -> None:
         width = self.content_size.width
         if self._snapshot is not None and width > 0:
-            self.update(Content("\n").join([self._title(self._snapshot, width), self._state(self._snapshot, width)]))
+            drawn = Content("\n").join([self._title(self._snapshot, width), self._state(self._snapshot, width)])
+            if self._drawn is None or not drawn.is_same(self._drawn):  # it is drawn with each look at the log
+                self._drawn = drawn
+                self.update(drawn, layout=False)  # two lines, whatever they say
 
     def _title(self, snapshot: Snapshot, width: int) -> Line:
         run = snapshot.report.run if snapshot.report else None
