@@ -20,10 +20,18 @@ from tests.mutations.as_columns import told
 from tests.mutations.mutate import mutated
 from xlaprof import events as ev
 from xlaprof import log as logs
+from xlaprof import reports
+from xlaprof.analysis.occurrences import Occurrences, occurrences
+from xlaprof.analysis.timeline import kept, spans
+from xlaprof.analysis.views import lanes
 from xlaprof.columns import present, reader
 from xlaprof.columns.kinds import Alike, Columns, of_events
 from xlaprof.columns.lines import Lines, columns_of
 from xlaprof.events import AnyEvent
+from xlaprof.pages.html import gather
+from xlaprof.pages.html.close_ups import CloseUp
+from xlaprof.pages.html.views import views
+from xlaprof.reports import reading
 
 HEADER = msgspec.json.encode(ev.Header(schema=ev.SCHEMA, pid=7, mono_ns=0, unix_ns=0)) + b"\n"
 NS = 1_000_000
@@ -165,8 +173,41 @@ def test_the_report_of_a_damaged_log_is_the_same(seeds: range, tmp_path: Path) -
         assert told(path, columns=True) == told(path, columns=False)
 
 
-@pytest.mark.parametrize(
+recordings = pytest.mark.parametrize(
     "path", sorted(Path(__file__).parents[1].glob("sample_traces/*.log")), ids=lambda path: path.stem
 )
+
+
+@recordings
 def test_the_report_of_a_recording_is_the_same(path: Path) -> None:
     assert told(path, columns=True) == told(path, columns=False)
+
+
+@recordings
+def test_findings_of_a_recording_happened_when_each_line_says_so(path: Path) -> None:
+    run, _ = reports.fold(str(path))
+
+    def happened(long: int) -> list[Occurrences]:
+        with pytest.MonkeyPatch.context() as patched:
+            for module, name, most in ((logs, "LONG", long), (logs, "CHUNK", 1_024), (reader, "_OFTEN", 1)):
+                patched.setattr(module, name, most)
+            return [occurrences(logs.read(path).batches(), run, one) for one in run.report().findings]
+
+    assert happened(1) == happened(1 << 60)
+
+
+@recordings
+def test_the_page_of_a_recording_is_the_same_close_ups_included(path: Path) -> None:
+    def page(long: int) -> tuple[tuple[CloseUp, ...], object]:
+        with pytest.MonkeyPatch.context() as patched:
+            for module, name, most in (
+                (gather, "_SHORT", 0), (spans, "MOST", 200), (kept, "GAPS", 40), (lanes, "_RELIEVED_EVERY", 64),
+                (logs, "LONG", long), (logs, "CHUNK", 1_024), (reader, "_OFTEN", 1),
+            ):  # fmt: skip
+                patched.setattr(module, name, most)
+            gathered = gather.gather(str(path), reading(str(path)))
+            return gathered.close_ups, views(gathered)
+
+    once, each = page(1), page(1 << 60)
+    assert once[0]
+    assert once == each

@@ -119,7 +119,7 @@ def test_garbage_that_the_program_collects_keeps_compiled_code_waiting_without_a
         if found:
             assert (found[0].operation, found[0].place.line, found[0].count) == ("garbage collection", 43, 30)
             assert found[0].cost_s == pytest.approx(0.45)
-            happened = occurrences(iter(run.story.events), run.story.run(), found[0])
+            happened = occurrences([run.story.events], run.story.run(), found[0])
             assert happened.total == 30
 
 

@@ -373,7 +373,7 @@ def test_a_finding_happened_as_often_as_it_counts(name: str) -> None:
     found = [finding for finding in run.report().findings if finding.kind == name.partition(":")[0]]
     assert found
     for finding in found:
-        happened = occurrences(iter(events), run, finding)  # type: ignore[arg-type]
+        happened = occurrences([events], run, finding)  # type: ignore[arg-type]
         assert happened.total == finding.count > 0
         assert sum(one.count for one in happened.first) == happened.total or len(happened.first) == MOST
         assert sum(happened.parts) == happened.total
@@ -389,7 +389,7 @@ def test_after_a_warm_up_too(name: str) -> None:
     events = PLANTED[name]()
     run = Run(since_step=2).feed_all(events)
     for finding in run.report().findings:
-        assert occurrences(iter(events), run, finding).total == finding.count  # type: ignore[arg-type]
+        assert occurrences([events], run, finding).total == finding.count  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -14,7 +14,7 @@ from xlaprof.events import StepDigest
 def happened(story: Story, kind: str) -> tuple[Finding, Occurrences]:
     run = story.run()
     (finding,) = (one for one in run.report().findings if one.kind == kind)
-    return finding, occurrences(iter(story.events), run, finding)  # type: ignore[arg-type]
+    return finding, occurrences([story.events], run, finding)  # type: ignore[arg-type]
 
 
 def test_a_recompile_is_reported_with_its_step_and_what_changed() -> None:
@@ -47,7 +47,7 @@ def test_fallbacks_of_this_operation_on_this_line_only() -> None:
             story.barrier(barrier, 5, compile=1)
     run = story.run()
     found = {
-        finding.place.line: occurrences(iter(story.events), run, finding).total  # type: ignore[arg-type]
+        finding.place.line: occurrences([story.events], run, finding).total  # type: ignore[arg-type]
         for finding in run.report().findings
         if finding.kind == "fallback"
     }
@@ -69,7 +69,7 @@ def test_digests_count_for_their_step() -> None:
         story.emit(StepDigest(name=story.text("train"), num=n, t=story.now - 20_000_000, dur=20_000_000, reads=reads))
     run = story.run()
     (finding,) = (one for one in run.report().findings if (one.kind, one.place.line) == ("transfer", 22))
-    found = occurrences(iter(story.events), run, finding)  # type: ignore[arg-type]
+    found = occurrences([story.events], run, finding)  # type: ignore[arg-type]
     assert found.total == finding.count == 25
     assert [(one.step, one.count) for one in found.first if one.count > 1] == [(n, 2) for n in range(10, 20)]
 
@@ -111,11 +111,11 @@ def test_many_are_counted_and_the_first_are_reported() -> None:
 def test_a_kind_without_events_of_its_own_has_none() -> None:
     story = clean()
     finding = Finding("0" * 12, "unheard of", "low", Place("train.py", 3), "", 1, 0.0, 0.0, "Why.", "What.")
-    assert occurrences(iter(story.events), story.run(), finding).total == 0  # type: ignore[arg-type]
+    assert occurrences([story.events], story.run(), finding).total == 0  # type: ignore[arg-type]
 
 
 def test_events_in_any_order_are_counted_without_a_crash() -> None:
     story = ragged()
     run = story.run()
     (finding,) = run.report().findings
-    assert occurrences(reversed(story.events), run, finding).total == 1  # type: ignore[arg-type]
+    assert occurrences([story.events[::-1]], run, finding).total == 1  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ def test_a_table_that_comes_again_in_each_step_is_a_finding() -> None:
     assert finding.gain_s == pytest.approx(19 * 0.006, rel=0.1)  # the device waits for it
     assert f"The same data ({TABLE}) is brought to the device here 19 times" in finding.cause
     assert finding.advice.startswith("Register it in the module's __init__ (self.register_buffer(...))")
-    assert occurrences(iter(story.events), story.run(), finding).total == 19  # type: ignore[arg-type]
+    assert occurrences([story.events], story.run(), finding).total == 19  # type: ignore[arg-type]
     assert finding.severity == "high"
 
 
@@ -229,7 +229,7 @@ def test_uploads_told_together_count_each() -> None:
     run = Run().feed_all(events)
     [finding] = run.report("run.log").findings
     assert finding.count == 8 * 19
-    assert occurrences(iter(events), run, finding).total == 8 * 19  # type: ignore[arg-type]
+    assert occurrences([events], run, finding).total == 8 * 19  # type: ignore[arg-type]
 
 
 def test_the_totals_of_several_ranks_add_up() -> None:

@@ -186,7 +186,7 @@ def test_remedy_values_sizes_and_other_lines(tmp_path: Path, capsys: pytest.Capt
         buckets=(Buckets((64,), 1, 0.4, 0.3, 0.7), Buckets((32, 64), 2, 0.2, 0.1, 0.6)),
         also=(Place("train.py", 39, "train", "xr.sync()"), Place()),
     )
-    happened = occurrences(iter(story.events), story.run(), finding)  # type: ignore[arg-type]
+    happened = occurrences([story.events], story.run(), finding)  # type: ignore[arg-type]
     sources = source(finding.place), tuple(map(source, finding.also))
     for width in (50, 80, 200):
         with (tmp_path / "page").open("w", encoding="utf-8") as file:

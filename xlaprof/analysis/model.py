@@ -6,7 +6,7 @@ All lengths are seconds (floats), all moments seconds since the first event of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -68,8 +68,8 @@ class Moment(msgspec.Struct, frozen=True, order=True):
 class Counted(Protocol):
     """Which events of a recording a finding counts."""
 
-    def among(self, events: Iterable[Any]) -> Iterator[Moment]:
-        """The moments of the counted ones among ``events``, the part of the recording that was analysed."""
+    def among(self, batches: Iterable[Sequence[Any]]) -> Iterator[Moment]:
+        """The moments of the counted ones among ``batches``, the part of the recording that was analysed."""
 
 
 class Finding(msgspec.Struct, frozen=True):

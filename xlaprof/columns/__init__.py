@@ -6,7 +6,7 @@ installed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -19,6 +19,18 @@ def present(batch: Sequence[Any]) -> Set[type]:
     """The kinds of the events of a batch."""
     kinds: Set[type] | None = getattr(batch, "present", None)  # of lines of a log
     return set(map(type, batch)) if kinds is None else kinds
+
+
+def of_kinds(batch: Sequence[Any], kinds: Set[type]) -> Iterator[Any]:
+    """The events of some kinds, in order; of lines of a log no others are decoded."""
+    of: Callable[[Set[type]], Iterator[Any]] | None = getattr(batch, "of_kinds", None)
+    return (event for event in batch if type(event) in kinds) if of is None else of(kinds)
+
+
+def events_of(batches: Iterable[Sequence[Any]], kinds: Set[type]) -> Iterator[Any]:
+    """The events of some kinds in several batches."""
+    for batch in batches:
+        yield from of_kinds(batch, kinds)
 
 
 def gathered(pieces: Iterable[bytes], least: int) -> Iterator[bytes]:

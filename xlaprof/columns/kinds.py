@@ -118,6 +118,15 @@ class Columns(NamedTuple):
     kinds: Kinds  # of all that have a code
 
 
+def moments(of: Columns) -> Column:
+    """When each event of a batch began, ns; -1: it is of a kind without that number."""
+    begin = np.full(len(of.codes), -1)
+    for kind, some in of.kinds.items():
+        if len(some) and (field := "start" if kind is ev.Execute else "t") in some.columns:
+            begin[some.at] = some[field]
+    return begin
+
+
 def of_events(batch: Sequence[ev.AnyEvent | ev.Event]) -> Columns:
     """The columns of events at hand."""
     codes = np.fromiter(map(CODES.get, map(type, batch), repeat(0)), np.int64, len(batch))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache, cached_property
 from typing import Any, NamedTuple, overload
 
@@ -82,15 +82,29 @@ class Lines(Sequence[AnyEvent]):
         """The kinds of the events."""
         return {type(some.shape.event) for some in self._shaped} | set(map(type, self._events.odd.values()))
 
+    def of_kinds(self, kinds: Set[type]) -> Iterator[AnyEvent]:
+        """The events of some kinds, in order: only they are decoded."""
+        here = [self._place[some.lines] for some in self._shaped if type(some.shape.event) in kinds]
+        odd = [at for at, event in self._events.odd.items() if type(event) in kinds]
+        return map(self._events.__getitem__, np.sort(np.concatenate((*here, np.array(odd, np.int64)))).tolist())
+
+    @cached_property
+    def _place(self) -> Column:
+        """By the number of a line where its event is."""
+        line = self._events.line
+        shaped = np.flatnonzero(line >= 0)
+        place = np.zeros(int(line.max()) + 1, np.int64)
+        place[line[shaped]] = shaped
+        return place
+
     @cached_property
     def columns(self) -> Columns:
         """All numbers of the events."""
         line, odd = self._events.line, self._events.odd
         codes = np.zeros(len(line), np.int64)
-        shaped = np.flatnonzero(line >= 0)
         parts: dict[type, list[Kind]] = {}
         for some in self._shaped:
-            kind, at = type(some.shape.event), shaped[np.searchsorted(line[shaped], some.lines)]
+            kind, at = type(some.shape.event), self._place[some.lines]
             codes[at] = CODES.get(kind, 0)
             if kind in CODES:
                 parts.setdefault(kind, []).append(self._kind(kind, some, at))

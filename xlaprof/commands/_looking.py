@@ -130,8 +130,8 @@ def _explain(feed: Feed | FleetFeed, finding: Finding, report: Report) -> Callab
     if held is not None:
         counted, report, run = held
         cwd = run.header.cwd if run.header is not None else ""
-        with closing(files.read(feed.path)) as events:
-            happened = occurrences(events, run, counted)
+        with closing(files.read(feed.path)) as reader:
+            happened = occurrences(reader.batches(), run, counted)
     sources = source(finding.place, cwd), tuple(source(place, cwd, 1) for place in finding.also)
     return lambda width: render(finding, report, happened, sources, width)
 
@@ -152,7 +152,9 @@ def _whole(path: str) -> tuple[Run, Report]:
     from xlaprof.sources import files
 
     with closing(files.read(path)) as reader, no_collection():
-        run = Run(long=os.path.getsize(path) > _MARKED).feed_all(reader)
+        run = Run(long=os.path.getsize(path) > _MARKED)
+        for batch in reader.batches():
+            run.feed_batch(batch)
         return run, run.report(path, reader.notes)
 
 
@@ -165,14 +167,14 @@ def _marks(feed: Feed | FleetFeed, report: Report) -> tuple[Mark, ...]:
     if os.path.getsize(feed.path) > _MARKED:
         return ()
     with closing(files.read(feed.path)) as reader:
-        events = list(reader)
+        batches = list(reader.batches())
     found: dict[tuple[int, str], Mark] = {}
     for one in report.findings[:_MARKS]:
         held = feed.finding(one.id)
         if held is None:
             continue
         counted, _, run = held
-        for moment in occurrences(events, run, counted).first:
+        for moment in occurrences(batches, run, counted).first:
             if moment.step is not None:
                 found[moment.step, one.id] = Mark(moment.step, one.id, one.severity)
     return tuple(found.values())

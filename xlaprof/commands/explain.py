@@ -111,8 +111,8 @@ def _details(finding: Finding, folded: Run, path: str) -> tuple[Occurrences, Sou
     from xlaprof.pages.source import source
     from xlaprof.sources import files
 
-    with closing(files.read(path)) as events:
-        happened = occurrences(events, folded, finding)
+    with closing(files.read(path)) as reader:
+        happened = occurrences(reader.batches(), folded, finding)
     cwd = folded.header.cwd if folded.header is not None else ""
     return happened, source(finding.place, cwd), tuple(source(place, cwd, 1) for place in finding.also)
 

@@ -35,7 +35,7 @@ BUDGET_S = 0.4
 #: Events kept to be shown as they are.
 RECENT = 2_000
 #: While a long log is read, the time between two reports is so many times what one takes.
-_PATIENCE = 8
+_PATIENCE = 24
 
 
 class Feed:

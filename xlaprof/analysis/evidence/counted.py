@@ -7,13 +7,14 @@ recording's own.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 import msgspec
 
 from xlaprof.analysis.fold.reads_and_fallbacks import pair
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Moment
+from xlaprof.columns import events_of
 from xlaprof.events import (
     AnyEvent,
     Barrier,
@@ -50,7 +51,7 @@ class Known(msgspec.Struct, frozen=True):
 
     moments: tuple[Moment, ...]
 
-    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
+    def among(self, batches: Iterable[Sequence[AnyEvent]]) -> Iterator[Moment]:
         return iter(self.moments)
 
 
@@ -70,8 +71,9 @@ class Matching(msgspec.Struct, frozen=True):
     count: str = ""  # the field that says how many one event stands for
     digest: str = ""  # the field of StepDigest with the sums of such events by stack and operation
 
-    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
-        for event in events:
+    def among(self, batches: Iterable[Sequence[AnyEvent]]) -> Iterator[Moment]:
+        kinds: set[type] = {self.event, StepDigest} if self.digest else {self.event}
+        for event in events_of(batches, kinds):
             if type(event) is self.event and (not self.nonzero or getattr(event, self.nonzero)):
                 if tuple(getattr(event, name) for name in self.fields) in self.keys:
                     yield self._moment(event)
@@ -99,11 +101,11 @@ class ReadEvents(msgspec.Struct, frozen=True):
         """Where they are."""
         return frozenset(stack for stack, _ in self.in_steps | self.looped | self.all)
 
-    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
+    def among(self, batches: Iterable[Sequence[AnyEvent]]) -> Iterator[Moment]:
         keys = self.in_steps | self.looped | self.all
         unclaimed: list[TransferFromDevice] = []  # until a step, or a barrier, ends
         has_barrier = False
-        for event in events:
+        for event in events_of(batches, {TransferFromDevice, Fallback, Step, Barrier, StepDigest}):
             if isinstance(event, TransferFromDevice):
                 if (event.stack, event.op) in keys:
                     unclaimed.append(event)

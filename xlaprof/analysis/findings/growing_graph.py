@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -20,6 +20,7 @@ from xlaprof.analysis.principles import NEARLY_ALL
 from xlaprof.analysis.recompiles.extra import groups
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.whatif import replay
+from xlaprof.columns import events_of
 from xlaprof.events import AnyEvent, Barrier, Compile
 from xlaprof.text.quantities import duration, plural, times
 from xlaprof.text.strings import enumerated
@@ -159,12 +160,12 @@ class Growths(msgspec.Struct, frozen=True):
 
     stack: int
 
-    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
+    def among(self, batches: Iterable[Sequence[AnyEvent]]) -> Iterator[Moment]:
         site = Site()
         row: list[Moment] = []
         longest: list[Moment] = []
-        for event in events:
-            if not isinstance(event, Barrier | Compile) or event.stack != self.stack:
+        for event in events_of(batches, {Barrier, Compile}):
+            if event.stack != self.stack:
                 continue
             before = site.grew
             if isinstance(event, Barrier) and event.execution:

@@ -10,7 +10,8 @@ Cost: of slower steps the time above that of the first ones; memory has no cost 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -152,10 +153,10 @@ def _slower(facts: Facts, alive: Finding | None) -> Iterator[Finding]:
 class Rises(msgspec.Struct, frozen=True):
     """Readings of the live tensors; each counts the steps since the one before."""
 
-    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
+    def among(self, batches: Iterable[Sequence[AnyEvent]]) -> Iterator[Moment]:
         fold = Fold()
         latest: Reading | None = None
-        for event in events:
+        for event in chain.from_iterable(batches):
             fold.feed(event)
             if isinstance(event, Live) and fold.alive.readings.values and fold.alive.readings.values[-1] is not latest:
                 before, latest = latest, fold.alive.readings.values[-1]
@@ -168,10 +169,10 @@ class Steps(msgspec.Struct, frozen=True):
 
     name: int = INFERRED
 
-    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
+    def among(self, batches: Iterable[Sequence[AnyEvent]]) -> Iterator[Moment]:
         fold = Fold()
         seen = 0
-        for event in events:
+        for event in chain.from_iterable(batches):
             fold.feed(event)
             tally = fold.steps.get(self.name)
             if tally is not None and tally.series.seen > seen:

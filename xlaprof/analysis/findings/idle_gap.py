@@ -477,10 +477,11 @@ class IdleGaps(msgspec.Struct, frozen=True):
     causes: frozenset[Cause]
     count: int
 
-    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
+    def among(self, batches: Iterable[Sequence[AnyEvent]]) -> Iterator[Moment]:
         fold = Fold()
         every = fold.window.idle = _EveryGap(blamed=self.causes)
-        fold.feed_all(events)
+        for batch in batches:
+            fold.feed_batch(batch)
         fold.window.settle(final=True)
         return iter(sorted(nlargest(self.count, every.gaps, key=attrgetter("dur"))))
 

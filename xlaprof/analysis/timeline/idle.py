@@ -125,16 +125,16 @@ class Tally(sums.Tally):
     habit_total: int = 0
     habit_most: int = 0
 
-    def add(self, spent: Sequence[int]) -> None:
-        """``spent``: ns in each gap."""
-        self.total += sum(spent)
-        self.gaps += len(spent)
-        self.most = max(self.most, max(spent))
+    def add(self, gaps: int, total: int, most: int) -> None:
+        """``total``: ns in so many gaps; ``most``: in one of them."""
+        self.total += total
+        self.gaps += gaps
+        self.most = max(self.most, most)
 
-    def add_habit(self, lasting: Sequence[int], steps: Sequence[int]) -> None:
-        """``lasting``: ns in each gap in which it took long; ``steps``: the ordinals of their steps."""
-        self.habit_total += sum(lasting)
-        self.habit_most = max(self.habit_most, max(lasting))
+    def add_habit(self, total: int, most: int, steps: Sequence[int]) -> None:
+        """The same of gaps in which it took long; ``steps``: the ordinals of their steps."""
+        self.habit_total += total
+        self.habit_most = max(self.habit_most, most)
         self.habit.add_all(steps)
 
     def add_hole(self, hole: tuple[int, int], ns: int) -> None:
@@ -221,9 +221,10 @@ class IdleBlame(msgspec.Struct):
             elif self.sums:
                 self.sum_up(start, end - start, parts)
         for each, of_each in spent.items():
-            causes[each].add(of_each)
+            causes[each].add(len(of_each), sum(of_each), max(of_each))
         for each, habit in lasting.items():
-            causes[each].add_habit([ns for ns, _ in habit], [step for _, step in habit])
+            long = [ns for ns, _ in habit]
+            causes[each].add_habit(sum(long), max(long), [step for _, step in habit])
 
     @property
     def shortest(self) -> int:

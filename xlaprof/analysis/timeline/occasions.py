@@ -62,6 +62,10 @@ class Occasions(msgspec.Struct):
                 run[2] += len(ahead)
                 self.expected = beyond
                 return
+        if len(self.runs) == _RUNS and steps and min(steps) > self.expected >= 0:  # no run is lengthened any more
+            self.count += len(steps)
+            self.missed += len(steps)
+            return
         for step in steps:
             self.add(step)
 

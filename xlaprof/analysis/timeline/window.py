@@ -8,7 +8,7 @@ explain what happens in one) and up to the last execution reported.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Self
 
@@ -88,6 +88,8 @@ class Window:
         self.open_steps: list[_Step] = []
         self.carried: dict[int, Split] = {}  # ordinal of an open step -> its settled part
         self.settle_when = _SETTLE_AT
+        #: settles what is held in columns, if it can: of long recordings (:mod:`.columns.settle`)
+        self.at_once: Callable[[Window], bool] | None = None
 
     def add_hole(self, start: int, end: int, before: int, after: int) -> None:
         holes = self.holes
@@ -180,6 +182,10 @@ class Window:
 
     def settle(self, final: bool = False) -> None:
         """Turn what can change no more into totals; with ``final``, everything."""
+        if final or self.at_once is None or not self.at_once(self):
+            self._settle(final)
+
+    def _settle(self, final: bool) -> None:
         self.host.paint()
         horizon = FOREVER if final else self._horizon()
         gaps: list[list[IdleStretch]] = []

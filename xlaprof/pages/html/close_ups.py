@@ -13,10 +13,12 @@ from xlaprof.analysis.timeline.idle import Cause
 from xlaprof.analysis.timeline.kept import EveryGap
 from xlaprof.analysis.timeline.spans import Row, Spans, Stretch
 from xlaprof.analysis.views.lanes import Lanes
-from xlaprof.events import AnyEvent, Execute
+from xlaprof.columns import present
+from xlaprof.events import AnyEvent, Execute, Header
 
 if TYPE_CHECKING:
     from xlaprof.analysis.timeline.columns.intervals import Column, Flags
+    from xlaprof.columns.kinds import Columns
 
 SHOWN = 200  # occurrences of a finding that the page shows one by one
 _BEFORE, _AFTER = 8, 24  # cells that are drawn in full before a moment, and after it
@@ -97,7 +99,11 @@ class _Gaps(EveryGap):
 
 
 def draw(
-    events: Iterable[AnyEvent], parts: Sequence[CloseUp], lanes: Lanes, gaps: Spans[int, Cause], since_step: int | None
+    batches: Iterable[Sequence[AnyEvent]],
+    parts: Sequence[CloseUp],
+    lanes: Lanes,
+    gaps: Spans[int, Cause],
+    since_step: int | None,
 ) -> None:
     """Draw the close-ups into ``lanes`` and ``gaps``, from the same recording read once more."""
     grain = max(lanes.spans.grain, gaps.grain)
@@ -106,17 +112,29 @@ def draw(
     again.spans = close
     run.window.idle = _Gaps(spans=idle)
     cells = close.part_of.keys()
-
-    def passing() -> Iterable[AnyEvent]:
-        for event in events:
-            moment = event.start if type(event) is Execute else getattr(event, "t", None)
-            if moment is not None and moment // close.shorter in cells and run.following is None:
-                again.feed(event)
-            yield event
-
-    run.feed_all(passing())
+    for batch in batches:
+        for some in ([event] for event in batch) if Header in present(batch) else (batch,):
+            run.feed_batch(some)
+            for event in _near(some, parts) if run.following is None else ():
+                moment = event.start if type(event) is Execute else getattr(event, "t", None)
+                if moment is not None and moment // close.shorter in cells:
+                    again.feed(event)
     run.window.settle(final=True)
     if lanes.spans.grain:
         close.put_into(lanes.spans)
     if gaps.grain:
         idle.put_into(gaps)
+
+
+def _near(batch: Sequence[AnyEvent], parts: Sequence[CloseUp]) -> Iterable[AnyEvent]:
+    """The events of a batch but for those that certainly begin in no close-up."""
+    columns: Columns | None = getattr(batch, "columns", None)  # of lines of a log
+    if columns is None:
+        return batch
+    from xlaprof.columns.kinds import moments
+
+    begin = moments(columns)
+    near = begin < 0
+    for part in parts:
+        near |= (begin >= part.start) & (begin < part.end)
+    return map(batch.__getitem__, near.nonzero()[0].tolist())

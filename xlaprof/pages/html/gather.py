@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from xlaprof.analysis.model import Report
-from xlaprof.analysis.occurrences import Occurrences, occurrences
+from xlaprof.analysis.occurrences import Occurrences, StepTimes, occurrences
 from xlaprof.analysis.run import KeptRun
 from xlaprof.analysis.timeline.kept import KeptWindow
 from xlaprof.analysis.views.lanes import Lanes, feed_both
@@ -52,14 +52,14 @@ def gather(path: str, read: Open, since_step: int | None = None) -> Gathered:
     lanes.spans.relieve()
     report = run.report(path, reader.notes)
     found = report.findings if short else report.findings[:_TOLD]
-    happened = []
+    happened, steps = [], StepTimes()
     for number, finding in enumerate(found, 1):
         if short:
-            happened.append(occurrences(held, run, finding))
+            happened.append(occurrences([held], run, finding, steps))
         else:
             reader, events = read(f"when finding {number} of {len(found)} happened")
             with closing(reader):
-                happened.append(occurrences(events, run, finding))
+                happened.append(occurrences(events.batches(), run, finding, steps))
     window = run.history()
     gaps = window.idle.spans
     close_ups: list[CloseUp] = []
@@ -67,6 +67,6 @@ def gather(path: str, read: Open, since_step: int | None = None) -> Gathered:
         close_ups = choose(run.begin or 0, grain, happened)
         reader, events = read("for close-ups")
         with closing(reader):
-            draw(held or events, close_ups, lanes, gaps, since_step)
+            draw([held] if short else events.batches(), close_ups, lanes, gaps, since_step)
     others = run.following is not None
     return Gathered(run, report, window, lanes, tuple(happened), others, since_step, tuple(close_ups))

@@ -25,7 +25,7 @@ from xlaprof.analysis.timeline.columns.intervals import (
     rows,
     up_to,
 )
-from xlaprof.analysis.timeline.columns.settle import Fresh, settle
+from xlaprof.analysis.timeline.columns.settle import Fresh, settle, settle_held
 from xlaprof.columns.kinds import ANYTIME, Columns, Kind, Kinds
 
 from .batch import ends_of_steps, has, require_known, require_small, stretches
@@ -52,6 +52,7 @@ _PAINTED = {
 def count(run: Totals, columns: Columns, begin: int, end: int, singly: Callable[[Batch], None]) -> None:
     """Count a part of a batch; ``singly`` counts the events that are new or out of order."""
     batch, codes = columns.batch, columns.codes[begin:end]
+    run.window.at_once = settle_held
     for first, past, at_once in stretches(codes, _LEAST):
         few = _LEAST if at_once else past - first
         while first < past:

@@ -238,7 +238,8 @@ def _count(
         gaps = where[code]
         ns = parts.ns[gaps, code]
         tally = blamed.tally(causes[code])
-        tally.add(ns.tolist())
+        tally.add(len(ns), int(ns.sum()), int(ns.max()))
         lasting = steady[gaps] & (ns >= LONG)
         if lasting.any():
-            tally.add_habit(ns[lasting].tolist(), ordinals[gaps[lasting]].tolist())
+            long = ns[lasting]
+            tally.add_habit(int(long.sum()), int(long.max()), ordinals[gaps[lasting]].tolist())

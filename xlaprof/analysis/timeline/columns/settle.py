@@ -93,6 +93,11 @@ class _Pending(NamedTuple):
         return quiet, busy
 
 
+def settle_held(of: Window) -> bool:
+    """Like :func:`settle` where there is nothing new."""
+    return settle(of, nothing())
+
+
 def settle(of: Window, fresh: Fresh) -> bool:
     """Turn what can change no more into totals. False: nothing was settled, ``fresh`` went into the window's lists."""
     try:
