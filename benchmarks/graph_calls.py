@@ -1,12 +1,13 @@
 """What timing the calls of compiled graphs costs a steady step of ``torch.compile`` (inductor).
 
-    OMP_NUM_THREADS=1 nice python benchmarks/graph_calls.py [--steps N]
+    OMP_NUM_THREADS=1 nice python benchmarks/graph_calls.py [--steps N] [--share SECONDS]
 
 Three programs: one small graph, the worst case; a function that a graph break cuts in two; a training step. In each, a
 clock is read around what stands in the class of graphs and around PyTorch's own function in it, while calls are let
 through and while all are timed: the difference is what the timer takes, where the program runs it. Medians over calls,
 less that of the two clocks alone, so that other programs may run beside it. A window's event is timed by itself, and
 shared among its calls. From these comes what a step costs more with as many calls timed as the timer times at most.
+``--share`` compares instead the share that the report tells with that by the program's own clock around every call.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import torch._inductor.output_code
 
 import xlaprof
 from xlaprof import events
+from xlaprof.analysis.run import Run
 from xlaprof.recording import recorder
 from xlaprof.sources.dynamo.calls import timer, windows
 
@@ -156,11 +158,57 @@ def calls_of(work: Callable[[], Any]) -> int:
         return sum(len(one.took) for one in xlaprof.read(path) if isinstance(one, events.GraphCalls)) // 20
 
 
+def share(size: int, seconds: float) -> None:
+    """A training of a function that a break cuts, with matrices of ``size``: its share by both clocks."""
+
+    def step(x: Any, w: Any) -> Any:
+        y = torch.tanh(x @ w) * 2
+        torch._dynamo.graph_break()
+        return (y @ w).relu().sum()
+
+    fast, x, w = torch.compile(step), torch.randn(size, size, requires_grad=True), torch.randn(size, size)
+    for _ in range(5):
+        fast(x, w).backward()
+    found: Any = torch._inductor.output_code.CompiledFxGraph
+    plain, spent, steps = found.__call__, [0, 0], 0
+
+    def own(graph: Any, inputs: Any) -> Any:
+        begin = perf_counter_ns()
+        try:
+            return plain(graph, inputs)
+        finally:
+            spent[0] += perf_counter_ns() - begin
+            spent[1] += 1
+
+    found.__call__ = own
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            with xlaprof.record(path := Path(folder) / "run.log"):
+                begin = perf_counter_ns()
+                while perf_counter_ns() < begin + seconds * 1e9:
+                    with xlaprof.StepTrace("train", step_num=steps):
+                        fast(x, w).backward()
+                    steps += 1
+                took = perf_counter_ns() - begin
+            told = Run().feed_all(xlaprof.read(path)).report().torch_compile.run_time
+    finally:
+        found.__call__ = plain
+    print(
+        f"{took / steps / 1e3:8,.0f} us a step: {spent[0] / took:.3f} in graphs by the program's clock, "
+        f"{told.share or 0.0:.3f} told ({told.timed:,} of {spent[1]:,} calls timed)"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=10_000, help="of each program")
+    parser.add_argument("--share", type=float, metavar="SECONDS", help="compare shares, in runs of so many seconds")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    if args.share:
+        for size in (16, 64, 256):
+            share(size, args.share)
+        return
     for name, work in programs().items():
         for _ in range(20):
             work()
