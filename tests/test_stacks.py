@@ -251,6 +251,58 @@ def test_another_thread_is_seen_where_it_is() -> None:
     assert stacks.frames_of_thread(thread.ident or 0) == ()
 
 
+COLLECTED_MEANWHILE = """
+import gc, sys, threading
+from xlaprof.recording.stacks import looking, running
+
+main, over, moved = threading.get_ident(), threading.Event(), threading.Event()
+waits = []  # one entry: the next collection lets the program run on, as a finalizer does that waits for something
+
+def let_it_run_on(phase, info):
+    if threading.get_ident() != main and phase == "start" and waits:
+        waits.clear()
+        for _ in range(2):
+            moved.clear()
+            moved.wait(10)
+
+def look():
+    for _ in range(100):
+        with looking:
+            waits.append(1)
+            stack = running(main)
+            frame = stack[0]
+            while frame is not None:
+                assert frame.f_code.co_qualname and frame.f_lineno is not None, frame
+                frame = frame.f_back
+            del stack, frame
+    over.set()
+
+def deep(n, kept):
+    a, b = [n], {n: kept}
+    return deep(n - 1, [a, b]) if n else None
+
+def narrow(n):
+    return narrow(n - 1) if n else None
+
+gc.callbacks.append(let_it_run_on)
+gc.freeze()
+gc.set_threshold(1, 1_000, 1_000)  # each new object begins a collection
+thread = threading.Thread(target=look, daemon=True)
+thread.start()
+while not over.is_set() and thread.is_alive():
+    deep(30, [])
+    narrow(50)
+    moved.set()
+print("looked" if over.is_set() else "failed", gc.isenabled())
+"""
+
+
+def test_a_thread_that_runs_on_while_it_is_looked_at_is_not_read_from_the_memory_of_others() -> None:
+    # the frame whose object was being made was left in a collection: a crash, or an object that is no frame
+    done = subprocess.run([sys.executable, "-c", COLLECTED_MEANWHILE], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "looked True\n"), done.stderr
+
+
 def test_examples_and_tests_of_this_repository_are_user_code(tmp_path: Path) -> None:
     assert user_frames()[0].file == __file__
     script = Path(__file__).parent.parent / "examples" / "made_up_for_a_test.py"

@@ -6,7 +6,6 @@ and costs little: a look at sixty frames takes 0.1 ms. Between two looks that fi
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import NamedTuple
 from xlaprof.events import Event, Look
 
 from .activity import CHECKPOINT, activity
-from .stacks import WAITS_FOR_BACKWARD, RawFrame, frames_of_thread, looking, shown_file, user_frames_of
+from .stacks import WAITS_FOR_BACKWARD, RawFrame, frames_of_thread, looking, running, shown_file, user_frames_of
 
 EVERY_NS = 90_000_000  # between two looks
 _LONGEST_NS = 1_000_000_000  # of one event: a killed program loses no more
@@ -28,7 +27,6 @@ _IMPORTS = "<frozen importlib._bootstrap>"
 _COMPILES = "torch/_dynamo/convert_frame.py"
 #: compile the backward graph at the first backward(), where no frame is Dynamo's, and tune a kernel when it first runs
 _INDUCTOR = frozenset({"compile_fx_inner", "benchmark_all_configs", "coordinate_descent_tuning"})
-_DEEPEST = 200
 
 
 class _Seen(NamedTuple):
@@ -51,13 +49,13 @@ class Looks:
         if now - self._at < EVERY_NS:
             return
         with looking:
-            threads = sys._current_frames()
-            frame = threads.pop(self._main, None)
-            seen = _what(frame, self._main) if frame is not None else None
+            stack = running(self._main)
+            seen = _what(stack[0], self._main) if stack else None
             # on a GPU another thread goes through the backward pass, and compiles there
-            if seen is not None and frame is not None and frame.f_code.co_name == WAITS_FOR_BACKWARD:
-                seen = None if any(map(_compiling, threads.values())) else seen
-            del frame, threads
+            if seen is not None and stack[0].f_code.co_name == WAITS_FOR_BACKWARD:
+                threads = [thread.ident or 0 for thread in threading.enumerate()]
+                seen = None if any(map(_compiling, threads)) else seen
+            del stack
         if seen != self._seen:
             self.end((self._at + now) // 2)  # it changed in between
             self._seen = seen
@@ -72,16 +70,9 @@ class Looks:
             self._emit(Look(since, now - since, self._stack(seen.frames), seen.state))
 
 
-def _compiling(innermost: FrameType) -> bool:
+def _compiling(ident: int) -> bool:
     """Whether a thread compiles a backward graph."""
-    frame: FrameType | None = innermost
-    for _ in range(_DEEPEST):
-        if frame is None:
-            return False
-        if frame.f_code.co_name in _INDUCTOR:
-            return True
-        frame = frame.f_back
-    return False
+    return any(frame.f_code.co_name in _INDUCTOR for frame in running(ident))
 
 
 def _what(innermost: FrameType, main: int) -> _Seen | None:

@@ -7,7 +7,6 @@ them. Consecutive looks that find the same become one :class:`~xlaprof.events.Sa
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from xlaprof.events import Sample
 
 from . import recorder
 from .activity import DATA, PYTHON, TORCH, Activity, activity
-from .stacks import RawFrame, frames_of_thread, is_users, looking
+from .stacks import RawFrame, frames_of_thread, is_users, looking, running
 from .thread_cpu import Ran, ThreadCpu
 
 #: a gap this long is sampled; then the pauses between looks, the last of which repeats
@@ -94,9 +93,9 @@ class _Look(NamedTuple):
 
 def _activity_of(target: Target) -> Activity | None:
     with looking:
-        frame = sys._current_frames().get(target.ident)
-        seen = activity(frame, target.spine) if frame is not None else None
-        del frame
+        stack = running(target.ident)
+        seen = activity(stack[0], target.spine) if stack else None
+        del stack
     return seen
 
 

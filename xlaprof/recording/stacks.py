@@ -11,14 +11,20 @@ The verdict is cached by file name: walking a stack costs one dict lookup per fr
 
 from __future__ import annotations
 
+import gc
 import linecache
+import operator
 import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import accumulate, repeat, takewhile
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+_T = TypeVar("_T")
 
 
 class RawFrame(NamedTuple):
@@ -118,17 +124,52 @@ def user_frames(limit: int = 8, skip: int = 0) -> tuple[RawFrame, ...]:
     return _walk(frame, limit) or _outermost(frame, limit, threading.get_ident())
 
 
+def running(ident: int) -> list[FrameType]:
+    """The frames of a thread (``threading.get_ident()``) now, innermost first; empty if it has ended. Call it with
+    :data:`looking` held, and let go of the frames before that.
+
+    CPython makes the object of a frame when somebody asks for it, and before 3.12 that may begin a garbage collection.
+    A finalizer then lets the other thread run on and leave the very frame: what is read and written afterwards is the
+    memory of others, and the program crashes. So all objects of a stack are made in one call, without a collection.
+    ``f_back`` of a frame whose caller has its object makes none.
+    """
+    innermost = _uninterrupted(sys._current_frames).get(ident)
+    if innermost is None:
+        return []
+    return _uninterrupted(partial(list, takewhile(operator.truth, accumulate(_BACK, getattr, initial=innermost))))
+
+
+_BACK = repeat("f_back")
+
+
+def _uninterrupted(call: Callable[[], _T]) -> _T:
+    """``call()``, which runs no Python, without a garbage collection and so without another thread in between.
+
+    That collections are off, and on again, nobody sees: all three calls are one of the interpreter's instructions.
+    """
+    if sys.version_info >= (3, 12) or not gc.isenabled():
+        return call()
+    try:
+        results: list[Any] = list(map(operator.call, (gc.disable, call, gc.enable)))
+    except BaseException:  # no memory: the third was not called
+        gc.enable()
+        raise
+    found: _T = results[1]
+    return found
+
+
 def user_frames_of(innermost: FrameType, limit: int = 8) -> tuple[RawFrame, ...]:
-    """The user's frames of a stack, innermost first; empty where there is none. Call it with :data:`looking` held."""
+    """The user's frames of a stack, innermost first; empty where there is none. Of another thread's stack all frames
+    are held meanwhile (:func:`running`)."""
     return _walk(innermost, limit)
 
 
 def frames_of_thread(ident: int, limit: int = 8) -> tuple[RawFrame, ...]:
     """The user's frames of another thread (``threading.get_ident()``) now; empty if it has ended."""
     with looking:
-        frame = sys._current_frames().get(ident)
-        found = () if frame is None else _walk(frame, limit) or _outermost(frame, limit, ident)
-        del frame
+        stack = running(ident)
+        found = _walk(stack[0], limit) or _outermost(stack[0], limit, ident) if stack else ()
+        del stack
     return found
 
 

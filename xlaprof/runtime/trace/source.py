@@ -89,8 +89,9 @@ def _backward_frames() -> tuple[RawFrame, ...]:
     for ident in (main, *others):
         if ident is None or ident == here:
             continue
-        if any(f.f_code.co_name == stacks.WAITS_FOR_BACKWARD for f in outward(sys._current_frames().get(ident))):
-            return stacks.frames_of_thread(ident)
+        with stacks.looking:
+            if any(frame.f_code.co_name == stacks.WAITS_FOR_BACKWARD for frame in stacks.running(ident)):
+                return stacks.frames_of_thread(ident)
     return ()
 
 

@@ -8,7 +8,6 @@ wakes ten times a second, and where the device has been idle for long, as often 
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter_ns, thread_time_ns
@@ -19,7 +18,7 @@ from xlaprof.errors import warn
 from xlaprof.recording import recorder
 from xlaprof.recording.looks import WAITS
 from xlaprof.recording.stack_sampler import LATE_WAKE_NS, StackSampler, Target
-from xlaprof.recording.stacks import RawFrame, looking, user_frames_of
+from xlaprof.recording.stacks import RawFrame, looking, running, user_frames_of
 
 from .poller import Poller, Unwatched, in_thread
 from .stretches import Stretch, Stretches
@@ -179,10 +178,10 @@ class Watch:
     def _look_at_wait(self, now: int, ns: int, idle_since: int) -> None:
         """Whether the host waits for the device: a look at a moment that nothing chose, and stands for ``ns``."""
         with looking:
-            frame = sys._current_frames().get(self._main)
-            frames = user_frames_of(frame) if frame is not None else ()
-            call = called(frame.f_code, frame.f_lasti) if frame is not None else ""
-            del frame
+            stack = running(self._main)
+            frames = user_frames_of(stack[0]) if stack else ()
+            call = called(stack[0].f_code, stack[0].f_lasti) if stack else ""
+            del stack
         if not idle_since:
             self._spine = frames or self._spine
             if call in WAITING and ns > 0:

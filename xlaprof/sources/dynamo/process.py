@@ -147,10 +147,10 @@ def caller() -> tuple[RawFrame, ...]:
 def _backward() -> tuple[RawFrame, ...]:
     """The user's lines at which the main thread is in a backward pass; empty where it is in none."""
     with stacks.looking:
-        frame = sys._current_frames().get(threading.main_thread().ident or 0)
-        inside = frame is not None and frame.f_code.co_name == stacks.WAITS_FOR_BACKWARD
-        found = stacks.user_frames_of(frame) if frame is not None and inside else ()
-        del frame
+        stack = stacks.running(threading.main_thread().ident or 0)
+        inside = bool(stack) and stack[0].f_code.co_name == stacks.WAITS_FOR_BACKWARD
+        found = stacks.user_frames_of(stack[0]) if inside else ()
+        del stack
     return found
 
 

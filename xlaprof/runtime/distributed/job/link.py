@@ -13,11 +13,9 @@ import json
 import os
 import select
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
 from typing import Any
 
 import jax
@@ -219,16 +217,9 @@ class Link:
         A held frame keeps its function's tensors alive, and live tensors decide the outputs of a graph. So all frames
         are released on return, while ``stacks.looking`` is held: a backward pass that needs its tensors freed waits.
         """
-        frames = sys._current_frames()
-        mine = threading.get_ident()
-        del frames[mine]  # this one, which holds them all: they would stay until a garbage collection
         main = threading.main_thread().ident or 0
         place = _place(main)
-        lines: list[Any] = []
-        frame = frames.get(main)
-        while frame is not None and len(lines) < 64:
-            lines.append((frame.f_code, frame.f_lineno))
-            frame = frame.f_back
+        lines = [(frame.f_code, frame.f_lineno) for frame in stacks.running(main)[:64]]
         cpu = time.process_time()
         if lines != self._seen or cpu - self._cpu > MOVES * since:
             self._moved = now
@@ -238,7 +229,7 @@ class Link:
         if self._waits:
             waits, began = self._waits[-1]
             waited = now - began
-        elif any(_in_runtime(top) for ident, top in frames.items() if not _is_ours(ident)):
+        elif any(_in_runtime(ident) for ident in list(threading._active) if not _is_ours(ident)):  # type: ignore[attr-defined]
             waits, waited = "the device", idle
         if waits and place:
             waits = f"{waits} ({place})"
@@ -251,15 +242,14 @@ def _place(ident: int) -> str:
     return f"{found[0].file}:{found[0].line}" if found else ""
 
 
-def _in_runtime(frame: FrameType | None) -> bool:
-    """Is the user's code inside a call of the runtime or of jax?"""
-    while frame is not None:
+def _in_runtime(ident: int) -> bool:
+    """Is the user's code on a thread inside a call of the runtime or of jax?"""
+    for frame in stacks.running(ident):
         file = frame.f_code.co_filename
         if file.startswith(_DEVICE):
             return file != _STARTS_PROGRAMS
         if not stacks.is_library(file, frame.f_globals.get("__name__")):
             return False
-        frame = frame.f_back
     return False
 
 
