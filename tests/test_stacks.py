@@ -1,10 +1,12 @@
 """Whose line is it: the user's frames are found, everybody else's left out, and the source text is had."""
 
+import gc
 import json
 import os
 import subprocess
 import sys
 import threading
+import weakref
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -301,6 +303,44 @@ def test_a_thread_that_runs_on_while_it_is_looked_at_is_not_read_from_the_memory
     # the frame whose object was being made was left in a collection: a crash, or an object that is no frame
     done = subprocess.run([sys.executable, "-c", COLLECTED_MEANWHILE], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, "looked True\n"), done.stderr
+
+
+class Batch:
+    """What a function's variables hold."""
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_look_keeps_nothing_alive(own: bool) -> None:
+    looked = threading.Event()
+    ready = threading.Event()
+    held: list[weakref.ref[Batch]] = []
+
+    def step() -> None:
+        batch = Batch()
+        held.append(weakref.ref(batch))
+        if own:
+            stacks.frames_of_thread(threading.get_ident())
+        ready.set()
+        looked.wait(60)
+
+    def run() -> None:
+        step()
+        assert held[0]() is None, "freed at the function's end, not by a collection"
+        held.append(held[0])
+
+    before = gc.get_threshold()
+    gc.set_threshold(1_000_000)
+    try:
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert ready.wait(60)
+        assert thread.ident is not None
+        assert stacks.frames_of_thread(thread.ident)
+        looked.set()
+        thread.join()
+    finally:
+        gc.set_threshold(*before)
+    assert len(held) == 2
 
 
 def test_examples_and_tests_of_this_repository_are_user_code(tmp_path: Path) -> None:

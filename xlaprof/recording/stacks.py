@@ -18,11 +18,11 @@ import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import accumulate, repeat, takewhile
 from types import CodeType, FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 _T = TypeVar("_T")
 
@@ -133,29 +133,30 @@ def running(ident: int) -> list[FrameType]:
     memory of others, and the program crashes. So all objects of a stack are made in one call, without a collection.
     ``f_back`` of a frame whose caller has its object makes none.
     """
+    if ident == threading.get_ident():
+        return list(_outward(sys._getframe(1)))
     innermost = _uninterrupted(sys._current_frames).get(ident)
-    if innermost is None:
-        return []
-    return _uninterrupted(partial(list, takewhile(operator.truth, accumulate(_BACK, getattr, initial=innermost))))
+    return [] if innermost is None else _uninterrupted(partial(list, _outward(innermost)))
 
 
-_BACK = repeat("f_back")
+def _outward(innermost: FrameType) -> Iterator[FrameType]:
+    """A stack's frames, without running any Python."""
+    return takewhile(operator.truth, accumulate(repeat("f_back"), getattr, initial=innermost))
 
 
 def _uninterrupted(call: Callable[[], _T]) -> _T:
     """``call()``, which runs no Python, without a garbage collection and so without another thread in between.
 
-    That collections are off, and on again, nobody sees: all three calls are one of the interpreter's instructions.
+    That collections are off, and on again, nobody sees: all three calls are one of the interpreter's instructions. The
+    result is in no variable here: frames of all threads, this one too, would be held by their own.
     """
     if sys.version_info >= (3, 12) or not gc.isenabled():
         return call()
     try:
-        results: list[Any] = list(map(operator.call, (gc.disable, call, gc.enable)))
+        return cast(_T, list(map(operator.call, (gc.disable, call, gc.enable)))[1])
     except BaseException:  # no memory: the third was not called
         gc.enable()
         raise
-    found: _T = results[1]
-    return found
 
 
 def user_frames_of(innermost: FrameType, limit: int = 8) -> tuple[RawFrame, ...]:
