@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from story import MS
 
-from xlaprof.analysis.model import RunTimeStat
+from xlaprof.analysis.model.compiled import RunTimeStat
 from xlaprof.events import GraphCalls, TimedGraph
 from xlaprof.pages.json import to_json
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import nlargest
 
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.model import GraphCodeStat, KernelStat
+from xlaprof.analysis.model.compiled import GraphCodeStat, KernelStat
 from xlaprof.analysis.principles import LISTED, NAMED
 from xlaprof.events import GeneratedCode
 from xlaprof.text.quantities import plural

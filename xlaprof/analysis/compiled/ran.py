@@ -13,7 +13,7 @@ from typing import NamedTuple
 from xlaprof.analysis.evidence.breaks import Broken, function_name
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.fold.graph_calls.sequence import Piece, Spent
-from xlaprof.analysis.model import GraphTimeStat, RunTimeStat
+from xlaprof.analysis.model.compiled import GraphTimeStat, RunTimeStat
 from xlaprof.analysis.principles import HABIT, LISTED, MANY, NAMED, WORTH_SAYING
 from xlaprof.text.quantities import duration, percent, plural
 from xlaprof.text.strings import enumerated

@@ -30,11 +30,9 @@ from xlaprof.analysis.model import (
     CudaGraphStat,
     Finding,
     FunctionStat,
-    GraphCodeStat,
-    GraphTimeStat,
     Place,
-    RunTimeStat,
 )
+from xlaprof.analysis.model.compiled import GraphCodeStat, GraphTimeStat, RunTimeStat
 from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import (
     DEAR,
