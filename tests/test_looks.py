@@ -2,7 +2,9 @@
 
 import importlib
 import sys
+import threading
 import time
+from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -160,5 +162,36 @@ def test_nor_while_inductor_compiles_a_backward_graph(watched: Watched, other: T
         other.submit(watched.look_after, EVERY_NS).result()
 
     compile_fx_inner()
+    watched.looks.end(watched.now + EVERY_NS)
+    assert not watched.events
+
+
+def test_nor_where_a_thread_that_only_pytorch_knows_compiles_it(watched: Watched, other: ThreadPoolExecutor) -> None:
+    """On a GPU autograd's thread does, which was not made by Python's threading, and the main thread waits for it."""
+    compiling, over, looked = allocate_lock(), allocate_lock(), allocate_lock()
+    for lock in (compiling, over, looked):
+        lock.acquire()
+
+    def compile_fx_inner() -> None:
+        compiling.release()
+        over.acquire()
+
+    def look() -> None:
+        main = threading.main_thread().ident or 0
+        with stacks.looking:
+            while stacks.running(main)[0].f_code.co_name != stacks.WAITS_FOR_BACKWARD:
+                pass
+        watched.look_after(EVERY_NS)
+        looked.release()
+
+    def _engine_run_backward() -> None:
+        looked.acquire()
+
+    start_new_thread(compile_fx_inner, ())
+    compiling.acquire()
+    done = other.submit(look)
+    _engine_run_backward()
+    over.release()
+    done.result()
     watched.looks.end(watched.now + EVERY_NS)
     assert not watched.events

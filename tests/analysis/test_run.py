@@ -421,7 +421,7 @@ def test_what_it_is_doing_now() -> None:
     with story.step():
         story.emit(Compiling(t=story.now, ops=100, stack=barrier))
         activity = story.report().activity
-        assert (activity.state, activity.detail) == ("compiling", "train.py:20  xr.sync()")
+        assert (activity.state, activity.detail) == ("compiling", "train.py:20  xr.sync() · graph 1")
         story.barrier(barrier, 5)
     assert (story.report().activity.state, story.report().activity.step) == ("running", 0)
     story.finish()

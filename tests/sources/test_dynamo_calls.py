@@ -278,6 +278,7 @@ def test_results_are_the_same_and_calls_of_several_threads_are_told_apart(
     assert not found.of(Dropped)
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # of a process that may have used jax
 def test_a_forked_child_is_not_timed_and_works(tmp_path: Path, compiled: Callable[[Any], Any]) -> None:
     def program() -> None:
         compiled(torch.ones(8))

@@ -168,7 +168,7 @@ async def test_functions_of_torch_compile_are_trees(
     async with app.run_test(size=(140, 40)) as pilot:
         await news(app, pilot)
         shown = await show(app, pilot, "functions")
-        assert "Functions  torch.compile: 3 graphs in 550 ms; 30% of the time in them" in shown
+        assert "Functions  torch.compile: 3 graphs in 550 ms; run 30% of the time" in shown
         assert "30% of the time ran in its graphs: 3.0 ms of" in shown
         assert "forward  train.py:10  3 graphs, 550 ms" in shown
         assert "break at train.py:21: the branch depends on the value of a ten" in shown

@@ -15,7 +15,16 @@ from typing import NamedTuple
 from xlaprof.events import Event, Look
 
 from .activity import CHECKPOINT, activity
-from .stacks import WAITS_FOR_BACKWARD, RawFrame, frames_of_thread, looking, running, shown_file, user_frames_of
+from .stacks import (
+    WAITS_FOR_BACKWARD,
+    RawFrame,
+    frames_of_thread,
+    looking,
+    running,
+    shown_file,
+    threads,
+    user_frames_of,
+)
 
 EVERY_NS = 90_000_000  # between two looks
 _LONGEST_NS = 1_000_000_000  # of one event: a killed program loses no more
@@ -53,8 +62,7 @@ class Looks:
             seen = _what(stack[0], self._main) if stack else None
             # on a GPU another thread goes through the backward pass, and compiles there
             if seen is not None and stack[0].f_code.co_name == WAITS_FOR_BACKWARD:
-                threads = [thread.ident or 0 for thread in threading.enumerate()]
-                seen = None if any(map(_compiling, threads)) else seen
+                seen = None if any(map(_compiling, threads())) else seen
             del stack
         if seen != self._seen:
             self.end((self._at + now) // 2)  # it changed in between

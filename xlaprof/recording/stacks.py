@@ -139,6 +139,11 @@ def running(ident: int) -> list[FrameType]:
     return [] if innermost is None else _uninterrupted(partial(list, _outward(innermost)))
 
 
+def threads() -> list[int]:
+    """All threads that run Python now: those that libraries made, autograd's say, are unknown to :mod:`threading`."""
+    return list(_uninterrupted(sys._current_frames))
+
+
 def _outward(innermost: FrameType) -> Iterator[FrameType]:
     """A stack's frames, without running any Python."""
     return takewhile(operator.truth, accumulate(repeat("f_back"), getattr, initial=innermost))

@@ -42,7 +42,8 @@ class Alive:
             self.most = reading
         if event.held:
             self.held = [(one[0], one[1], one[2]) for one in event.held]
-        self.kept = event.kept or self.kept
+        if event.kept is not None:
+            self.kept = replace(event.kept, puts=list(dict.fromkeys(event.kept.puts)))
 
     def on_evicted(self, event: Evicted) -> None:
         if len(self.evicted) < _RECORDS:

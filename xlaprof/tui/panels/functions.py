@@ -104,7 +104,7 @@ def _note(report: Report) -> str:
     done, jax = report.torch_compile, report.jax
     parts = [f"torch.compile: {plural(done.graphs, 'graph')} in {duration(done.total_s)}"] * bool(done.count)
     if done.run_time.share is not None:
-        parts.append(f"{percent(done.run_time.share)} of the time in them")
+        parts.append(f"run {percent(done.run_time.share)} of the time")
     parts += [f"JAX: {plural(jax.graphs, 'program')} in {duration(jax.total_s)}"] * bool(jax.count)
     return "; ".join(parts)
 

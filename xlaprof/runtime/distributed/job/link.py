@@ -229,7 +229,7 @@ class Link:
         if self._waits:
             waits, began = self._waits[-1]
             waited = now - began
-        elif any(_in_runtime(ident) for ident in list(threading._active) if not _is_ours(ident)):  # type: ignore[attr-defined]
+        elif any(_in_runtime(ident) for ident in stacks.threads() if not _is_ours(ident)):
             waits, waited = "the device", idle
         if waits and place:
             waits = f"{waits} ({place})"
