@@ -90,10 +90,11 @@ def test_a_dropped_model_is_freed() -> None:
     xr.sync(wait=True)
     gc.collect()
     before = len(jax.live_arrays())
-    train()
+    for _ in range(3):
+        train()
     xr.sync(wait=True)
     gc.collect()
-    assert len(jax.live_arrays()) <= before
+    assert len(jax.live_arrays()) - before < 3  # of 36 weights and moments; others in this process make some, too
 
 
 def test_steps_hold_no_more_and_no_more_memory() -> None:

@@ -33,8 +33,8 @@ class Told:
 
     @property
     def finding(self) -> Finding:
-        [finding] = self.report.findings
-        return finding
+        assert len(self.report.findings) == 1, [(one.kind, one.cause) for one in self.report.findings]
+        return self.report.findings[0]
 
 
 def told(path: Path, program: Callable[[], Any]) -> Told:
