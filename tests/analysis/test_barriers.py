@@ -7,7 +7,7 @@ from msgspec import structs
 from story import Story
 
 from xlaprof.analysis.whatif import barriers
-from xlaprof.events import Change
+from xlaprof.events import Change, Frame, Stack
 
 
 def test_reads_that_run_all_that_was_before_are_a_growing_graph_and_a_read_in_every_step() -> None:
@@ -246,6 +246,45 @@ def test_a_helper_that_the_loop_calls_by_its_name_is_no_hook() -> None:
     assert story.findings("excess_barriers") == []
 
 
+def epochs(steps: int, function: str) -> Story:
+    """A library calls a function with a barrier in each training step, and another after each of 8 batches of an
+    evaluation, both in its loop over hooks."""
+    story = Story()
+    run = ("/venv/lib/python3.11/site-packages/somelib/loops.py", 151, "EpochLoop.run", "self.advance()", 150)
+    call = ("/venv/lib/python3.11/site-packages/somelib/call.py", 227, "call_hooks", "hook(trainer)", 224)
+    evaluate = ("/venv/lib/python3.11/site-packages/somelib/evaluation.py", 131, "Loop.run", "self.step()", 129)
+    step = (run[0], 160, *run[2:])
+    where, main = story.text("train.py"), story.text("<module>")
+    stacks = []
+    for number, hook, below in ((74, function, (call, step)), (80, "after_batch", (call, evaluate, run))):
+        lines = [Frame(where, number, story.text(hook), story.text("xm.mark_step()"))]
+        lines.append(Frame(where, 119, main, story.text("trainer.fit(model)")))
+        head = story.text("while not done:")
+        library = [Frame(*map(story.text, one[:1]), one[1], story.text(one[2]), 0, one[4], head) for one in below]
+        stacks.append(1_000 + number)
+        story.put(Stack(id=stacks[-1], frames=lines, library=library, depths=[1] * len(library)))
+    train, validate = stacks
+    for _ in range(6):
+        for _ in range(steps):
+            story.trace(2)
+            story.barrier(train, 5, "step", compile=900, ops=130, dispatch=20)
+        for _ in range(8):
+            story.trace(1)
+            story.barrier(validate, 2, "score", compile=300, ops=22, dispatch=2)
+    story.finish()
+    return story
+
+
+@pytest.mark.parametrize(("steps", "function"), [(40, "after_step"), (40, "Net.forward"), (8, "after_step")])
+def test_the_only_barrier_of_a_step_stays_where_an_evaluation_has_one_of_its_own(steps: int, function: str) -> None:
+    """Without it all the steps of an epoch would be one graph, which the first batch of the evaluation ends."""
+    story = epochs(steps, function)
+    run = story.run().settled()
+    assert story.findings("excess_barriers") == []
+    assert not barriers.without(run, (1_074,)).ends_turns
+    assert not barriers.without(run, (1_074,)).pays(saved_s=100)
+
+
 def micro_batches(with_forward: bool, ops: int = 50) -> Story:
     """An optimizer whose step is in every fourth graph; ``with_forward``: a whole step of another model is."""
     story = Story()
@@ -413,7 +452,8 @@ def test_a_run_is_played_again_without_some_of_its_barriers() -> None:
     story = parts_of_a_step((8, 16, 24, 32), (1, 2, 3))
     run = story.run().settled()
     first, second = story.line(12, "xm.mark_step()", loops=(8,)), story.line(16, "xm.mark_step()", loops=(8,))
-    assert barriers.without(run, ()) == ((8, pytest.approx(0.64)),) * 2
+    apart = barriers.without(run, ())
+    assert apart.now == apart.then == (8, pytest.approx(0.64))
     both = barriers.without(run, (first, second))
     assert both.then == (12, pytest.approx(12 * 0.24))
     assert not both.pays(saved_s=2)
@@ -433,7 +473,7 @@ def test_what_an_optimizer_makes_once_is_warm_up_with_and_without_a_barrier() ->
         story.barrier(end, 1, "update" if n else "first update", compile=50)
     story.finish()
     run = story.run().settled()
-    assert barriers.without(run, (middle,)) == ((2, pytest.approx(0.13)), (1, pytest.approx(0.13)))
+    assert barriers.without(run, (middle,)) == ((2, pytest.approx(0.13)), (1, pytest.approx(0.13)), True)
     first, *later = barriers.play(run.cuts, lambda cut: cut[0] == middle)
     assert (first[0], len(later), len(set(later))) == (end, 5, 1)
 

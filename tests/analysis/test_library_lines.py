@@ -13,7 +13,7 @@ from story import Story
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.places import short, span, way
-from xlaprof.events import Stack, Text
+from xlaprof.events import Frame, Look, Stack, Text
 from xlaprof.pages.json import finding_to_json
 from xlaprof.pages.page import show_page
 from xlaprof.pages.terminal import render
@@ -76,6 +76,39 @@ def test_what_no_option_of_the_library_changes_is_an_account_and_no_finding() ->
     assert report.predicted is None
     (idle,) = (account for account in report.accounts if account.what == "idle")
     assert "somelib's own, at somelib/loop.py:31" in idle.text
+
+
+@pytest.mark.parametrize("looked", [False, True])
+def test_an_unseen_gap_between_two_lines_of_a_library_is_its_own_unless_it_calls_the_program_there(
+    looked: bool,
+) -> None:
+    """``looked``: looks at the main thread found a line of the program's that the library calls between the two."""
+    story = Story()
+    strategy = "/venv/lib/python3.11/site-packages/somelib/strategy.py"
+    before, after = (
+        story.line(*USERS, library=((strategy, line, "Strategy.backward", "self.run(loss)", 0), STEP))
+        for line in (213, 217)
+    )
+    barrier = story.line(*USERS, library=(BARRIER,))
+    text = story.text
+    where, main, below = text("train.py"), text("<module>"), text(strategy)
+    frames = [Frame(where, 41, text("count_words"), text("words.update(line)")), Frame(where, 8, main, text(USERS[1]))]
+    called = 1_000
+    library = [Frame(below, 215, text("Strategy.backward"), text("self.call(hook)"))]
+    story.put(Stack(id=called, frames=frames, library=library, depths=[1]))
+    for n in range(60):
+        with story.step():
+            story.trace(2)
+            story.wait()
+            if looked and n % 6 == 0:
+                story.emit(Look(story.now, 100_000_000, called, "python"))
+            story.python(8, before, after)
+            story.trace(2)
+            story.barrier(barrier, 5)
+    found = story.findings("idle_gap")
+    assert [one.place.acting.line for one in found] == ([213] if looked else [])
+    (idle,) = (account for account in story.report().accounts if account.what == "idle")
+    assert ("somelib's own, at somelib/strategy.py:213" in idle.text) is not looked
 
 
 def test_what_is_not_felt_is_no_finding_at_a_librarys_line() -> None:

@@ -155,6 +155,25 @@ class Names:
                 return theirs.line > mine.line or (theirs.line == mine.line and depth > 0)
         return False
 
+    def shares_loop(self, stack: int, barrier: int) -> bool:
+        """Whether ``stack`` lies in the loop that the barrier ends the turns of; ``True`` where loops are not known.
+
+        A library's loop over callbacks, say, is another one wherever it is called from.
+        """
+        theirs, mine = self._path(barrier), self._path(stack)
+        at = next((i for i, (frame, _) in enumerate(theirs) if self._repeats(frame)), None)
+        if at is None or not self.loops(stack):
+            return True
+        loop = theirs[at][0]
+        return any(
+            (frame.file, frame.func, frame.loop) == (loop.file, loop.func, loop.loop)
+            and all(
+                (one.file, one.func, one.line) == (other.file, other.func, other.line)
+                for (one, _), (other, _) in zip(mine[i + 1 :], theirs[at + 1 :], strict=False)
+            )
+            for i, (frame, _) in enumerate(mine)
+        )
+
     def _head(self, place: Place, frame: Frame) -> Place:
         """The head of the loop around ``frame``, the innermost line of ``place``."""
         head = replace(place.acting, line=frame.loop, code=self.text(frame.head))
@@ -166,8 +185,11 @@ class Names:
         return tuple(
             (self._head(self._at(path, i), frame), times)
             for i, ((frame, _), times) in enumerate(zip(path, chain(turns, repeat(0)), strict=False))
-            if frame.loop and not self.text(frame.func).endswith(_COMPREHENSIONS)
+            if self._repeats(frame)
         )
+
+    def _repeats(self, frame: Frame) -> bool:
+        return bool(frame.loop) and not self.text(frame.func).endswith(_COMPREHENSIONS)
 
     def adopt(self, other: Names) -> Ids:
         """Take over the names of another recording; returns its ids in this one."""

@@ -15,7 +15,7 @@ from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names
 from xlaprof.analysis.places import culprit, short
-from xlaprof.analysis.principles import MOST, PART
+from xlaprof.analysis.principles import LOOKED_NS, MOST, PART
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.timeline.occasions import rhythm
@@ -141,6 +141,10 @@ def activities(run: Fold) -> Iterator[Activity]:
     yield from by_line.values()
 
 
+def _acting(place: Place) -> _Function:
+    return place.acting.file, place.acting.func
+
+
 def _draws(activity: Activity, lines: Collection[tuple[str, int]]) -> bool:
     """Whether it is a wait for data at one of these lines, which draw it."""
     return activity.kind == host.DATA and activity.line.at in lines
@@ -176,6 +180,22 @@ def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, sh
 def recording(run: Fold) -> frozenset[Place]:
     """Lines that record operations: on a busy machine a single sample there most likely shows the recording."""
     return frozenset(run.names.place(stack) for stack in run.recording)
+
+
+def is_librarys(run: Fold, activity: Activity, place: Place) -> bool:
+    """Whether all that is known of it is that it lies between two lines of one function of a library's.
+
+    Nothing that the program can move: looks at the main thread found no line of the program's below that function, but
+    for those that record operations.
+    """
+    if not place.library or activity.lines or isinstance(activity.main, int):
+        return False
+    recorded, called = recording(run), 0
+    for (stack, _), ns in run.looks.items():
+        frames = run.names.frames(stack)
+        at = next((i for i, one in enumerate(map(_acting, frames)) if one == _acting(place)), 0)
+        called += ns * any(not one.library and one not in recorded for one in frames[:at])
+    return called < LOOKED_NS
 
 
 def is_recorded_for(run: Fold, cause: Cause, recorded: frozenset[Place]) -> bool:

@@ -53,12 +53,6 @@ def beside(names: Names, stack: int, barrier: int) -> Place:
     return NOWHERE
 
 
-def shares_loop(names: Names, stack: int, barrier: int) -> bool:
-    """Whether ``stack`` lies in the loop that the barrier ends the turns of; ``True`` where loops are not known."""
-    loop = names.loop(barrier)
-    return not loop.line or not names.loops(stack) or head(loop) in names.heads(stack)
-
-
 def grows(site: Site) -> bool:
     """Whether the graphs that end there grew several times in a row, and by much."""
     visits, before, after = site.longest_growth
@@ -98,10 +92,13 @@ def visits_per_pass(facts: Facts, stack: int) -> int:
     """
     if row := row_of(facts, stack):
         return len(row)
-    loop = facts.names.loop(stack)
-    if not loop.line or not _is_called_back(facts.names, stack):
+    names = facts.names
+    if not names.loop(stack).line or not _is_called_back(names, stack):
         return 1
-    passes = max((site.executed for other, site in facts.barriers.items() if other != stack), default=0)
+    ends = (
+        site.executed for other, site in facts.barriers.items() if other != stack and names.shares_loop(stack, other)
+    )
+    passes = max(ends, default=0)
     return max(1, round(facts.run.sites[stack].executed / passes)) if passes >= HABIT else 1
 
 

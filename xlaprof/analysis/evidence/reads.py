@@ -32,7 +32,7 @@ from xlaprof.text.quantities import duration, size_text, times
 from .counted import Key, ReadEvents
 from .dynamic_size_ops import is_sized
 from .facts import Facts
-from .looping import growing, grows, shares_loop
+from .looping import growing, grows
 from .reading import SCALAR
 
 _STEPS, _OF = 2, 8  # reads in fewer than 2 of at least 8 steps are one event: a checkpoint halfway
@@ -172,7 +172,7 @@ class Reads:
     def _is_beside(self, facts: Facts) -> bool:
         """Whether they lie in a loop beside the training's, as a decoder's, with barriers that end its turns."""
         return self.tally.rhythm.steps < _STEPS and any(
-            2 * site.executed >= self.count and shares_loop(facts.names, self.stacks[0], stack)
+            2 * site.executed >= self.count and facts.names.shares_loop(self.stacks[0], stack)
             for stack, site in facts.barriers.items()
         )
 
@@ -329,7 +329,7 @@ def _barrier_after(facts: Facts, stacks: list[int]) -> int:
         if stack in stacks:
             read = stack
         elif read and stack in facts.barriers:
-            after[stack] += shares_loop(facts.names, read, stack)
+            after[stack] += facts.names.shares_loop(read, stack)
             read = 0
     return next((stack for stack, count in after.most_common(1) if count > 1), 0)
 

@@ -110,8 +110,9 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
         for stack, site in sites.items()
         if ".forward" in f".{names.place(stack).func}" or visits_per_pass(facts, stack) >= _PER_STEP
     }
-    steps = max((site.executed for stack, site in sites.items() if stack not in inside), default=0)
+    outside = {stack: site.executed for stack, site in sites.items() if stack not in inside}
     for stack, site in inside.items():
+        steps = max((count for one, count in outside.items() if names.shares_loop(stack, one)), default=0)
         if site.executed < _PER_STEP * steps or site.ops > SMALL * site.executed:
             continue
         place = names.place(stack)

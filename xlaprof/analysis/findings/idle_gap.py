@@ -22,7 +22,15 @@ from typing import TypeGuard
 
 import msgspec
 
-from xlaprof.analysis.evidence.activities import READER, Activity, activities, heaviest, innermost, recording
+from xlaprof.analysis.evidence.activities import (
+    READER,
+    Activity,
+    activities,
+    heaviest,
+    innermost,
+    is_librarys,
+    recording,
+)
 from xlaprof.analysis.evidence.compiled_functions import calls_beside, running_ns
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
@@ -164,8 +172,7 @@ def _recorded_instead(facts: Facts, activity: Activity, total: float) -> bool:
 
 
 def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
-    cost = activity.total / 1e9
-    gaps = activity.gaps
+    cost, gaps = activity.total / 1e9, activity.gaps
     what, advice, place, operation = _explain(facts, activity)
     longest = max(tally.most for tally in activity.causes.values()) / 1e9
     return facts.finding(
@@ -186,6 +193,7 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         rhythm=_rhythm(facts, activity),
         also=(activity.line, *([_longest_pause(facts, host.DATA)] if activity.kind == host.DATA else [])),
         ended_by=_upload(facts, activity, place) or _call(facts, activity),
+        of_the_line=is_librarys(facts.run, activity, place),
     )
 
 

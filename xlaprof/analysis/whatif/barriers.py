@@ -6,6 +6,9 @@ apart and many together, so a barrier in the middle of a step may well pay.
 
 A graph of several parts takes as long to compile as its different parts do. Left out on both sides is warm-up: the
 first graph of a cut, where it never comes back (an optimizer that makes its state).
+
+Nor does it pay where nothing ends the turns of a loop any more: all the steps of an epoch would be one graph, until the
+evaluation's barrier.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import NamedTuple
 
 from xlaprof.analysis.fold.cuts import Cut
 from xlaprof.analysis.fold.totals import Totals
+from xlaprof.analysis.principles import MOST
 
 Graph = tuple[int, ...]  # programs that run one after the other
 
@@ -32,11 +36,12 @@ class Without(NamedTuple):
 
     now: Graphs
     then: Graphs | None
+    ends_turns: bool = True  # whether a barrier still ends the turns of the loops in which some go
 
     def pays(self, saved_s: float = 0.0) -> bool:
         """Whether it compiles no more graphs, and no longer than by the ``saved_s`` that the barriers cost."""
-        now, then = self
-        return then is not None and then.number <= now.number and then.seconds <= now.seconds + saved_s
+        now, then, ends_turns = self
+        return ends_turns and then is not None and then.number <= now.number and then.seconds <= now.seconds + saved_s
 
 
 def without(run: Totals, stacks: Container[int]) -> Without:
@@ -50,7 +55,21 @@ def without_those(run: Totals, goes: Callable[[Cut], bool]) -> Without:
     for record in run.compiles:
         took[record.program] = took.get(record.program, 0) + record.dur
     played = play(run.cuts, goes)
-    return Without(_compiled(play(run.cuts), took), _compiled(played, took) if played else None)
+    return Without(_compiled(play(run.cuts), took), _compiled(played, took) if played else None, _ends_turns(run, goes))
+
+
+def _ends_turns(run: Totals, goes: Callable[[Cut], bool]) -> bool:
+    """Whether the next barrier that remains mostly lies in the loop of those that go, or follows each of them once."""
+    ended: Counter[bool] = Counter()
+    gone: Counter[int] = Counter()  # since the last barrier that remains
+    for cut in run.cuts:
+        if goes(cut):
+            gone[cut[0]] += 1
+        elif gone and run.sites[cut[0]].trigger != "read":
+            for stack, count in gone.items():
+                ended[count == 1 or run.names.shares_loop(stack, cut[0])] += count
+            gone.clear()
+    return ended[True] >= MOST * ended.total()
 
 
 def play(cuts: Iterable[Cut], goes: Callable[[Cut], bool] = lambda cut: False) -> list[tuple[int, Graph]]:
