@@ -14,7 +14,7 @@ from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.tallies import Site
 from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction, StepStats
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import DEAR, FELT, MANY, MOST, NOTICED, SHOWN, WORTH_SAYING
+from xlaprof.analysis.principles import DEAR, FELT, LONG_S, MANY, MOST, NOTICED, SHOWN, WORTH_SAYING
 from xlaprof.analysis.sums import grouped, median
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.whatif.replay import NOTHING, Cut, WhatIf, together
@@ -154,13 +154,21 @@ class Facts:
         of_the_line = kind in library_options.OF_THE_LINE if of_the_line is None else of_the_line
         if trifle is None:  # compiling by JAX takes seconds, beside which little counts
             trifle = bool(self.run.jit.functions) and not self._is_felt(found)
-        if trifle or (place.library and ((of_the_line and not said.is_option) or not self._is_felt(found))):
+        librarys = bool(place.library) and of_the_line and not said.is_option
+        told = librarys and self._compiles_long(cut or NOTHING)
+        if told:
+            found = msgspec.structs.replace(found, advice=f"{found.advice} {library_options.owned(place)}")
+        if trifle or (librarys and not told) or (place.library and not self._is_felt(found)):
             self.aside.append(found)
         elif cut and predicted:
             self._cuts.append(cut)
         else:
             self._uncut_s += gain
         return found
+
+    def _compiles_long(self, cut: Cut) -> bool:
+        """Whether a fix spares compiling that takes a tenth of the run: it is told, whoever wrote the line."""
+        return sum(ns * (1 - kept) for _, ns, kept in cut.compiles) >= max(DEAR * self.wall_s, LONG_S) * 1e9
 
     def joined(self, finding: Finding, parts: Sequence[Finding]) -> Finding:
         """``finding`` with ``parts`` that one fix, its own, ends together with it: with their costs, and that gain."""

@@ -88,6 +88,14 @@ def _option(kind: str, place: Place, said: str, barriers: bool) -> _Option | Non
     return None
 
 
+def owned(place: Place) -> str:
+    """The sentence on a line that no known option changes, where what is compiled for it takes a large part of a run."""
+    return (
+        f"The line is {whose(place.acting)} own: what it is given, and how often it is called, is the program's to "
+        "choose."
+    )
+
+
 def whose(line: Place) -> str:
     library = _package(line)
     return f"{library}'" if library.endswith("s") else f"{library}'s"

@@ -282,8 +282,8 @@ def takes_outside(facts: Facts, place: Place) -> bool:
 
 def in_loop(facts: Facts, stack: int) -> int:
     """The number of reads at ``stack`` inside the program's loop."""
-    tallies = (tally for (place, _), tally in facts.run.reads.items() if place == stack)
-    return sum(tally.in_steps if facts.named_steps else tally.looped for tally in tallies)
+    tallies = [tally for (place, _), tally in facts.run.reads.items() if place == stack]
+    return sum(getattr(tally, those) for tally in tallies if (those := _in_loop(facts, stack, tally)))
 
 
 def is_own_graph(facts: Facts, record: CompileRecord) -> bool:
