@@ -1,4 +1,4 @@
-"""Reads that end a graph of their own each, and what a library has compiled again: where it is long it is not normal."""
+"""Reads that end a graph of their own each, and what a library has compiled again: where it is long it is told."""
 
 from __future__ import annotations
 

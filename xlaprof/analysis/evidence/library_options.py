@@ -89,7 +89,7 @@ def _option(kind: str, place: Place, said: str, barriers: bool) -> _Option | Non
 
 
 def owned(place: Place) -> str:
-    """The sentence on a line that no known option changes, where what is compiled for it takes a large part of a run."""
+    """The sentence on a line that no known option changes, where what is compiled for it takes much of a run."""
     return (
         f"The line is {whose(place.acting)} own: what it is given, and how often it is called, is the program's to "
         "choose."
