@@ -76,6 +76,7 @@ NOT_TAKEN = {
     "Make the model with attn_implementation": "PyTorch/XLA has no part in it: transformers' masks are made so",
     "Leave the timesteps on the host": "a diffusion takes ten seconds",
     "Make the layer with add_self_loops=False": "torch_geometric is no dependency of the tests",
+    "Pass {given} to {called}()": "torch_geometric is no dependency of the tests",
     "Pass the number that is counted here": "torch_geometric is no dependency of the tests",
     "Read with index_select at": "the beginning of a sentence that is taken",
     "Pass persistent_workers=True": "processes take a second to start: tests/sources/test_data_loader.py sees them",

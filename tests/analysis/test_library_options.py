@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec import structs
+from story import Story
 
 from xlaprof.analysis.evidence.library_options import advise
 from xlaprof.analysis.model import Place
@@ -163,3 +164,38 @@ def test_padding_goes_to_the_multiple_that_joins_the_sizes_seen() -> None:
 def test_a_loop_of_the_users_may_as_well_be_what_repeats_a_line() -> None:
     there = structs.replace(place(("somelib/data.py", "Data.apply", "x.to(device)"), loop=31), loop=7)
     assert advise("recompile", there, "It changed.", "Pad it.").cause == "It changed."
+
+
+def counted(user: str, *lines: str) -> str:
+    """The advice on the first of these lines of ``to_grid``, which ``user`` calls, beside the others."""
+    below = [("torch_geometric/utils/_grid.py", "to_grid", code) for code in lines]
+    places = [structs.replace(place(one), code=user) for one in below]
+    return advise("transfer", places[0], "", "", others=places[1:]).advice
+
+
+def test_the_arguments_that_a_librarys_lines_compute_are_named_where_the_program_can_pass_them() -> None:
+    width, height = "width = int(cells.max()) + 1", "height = int(rows.max())"
+    assert counted("x = to_grid(h, cells)", width).startswith("Pass width= to to_grid(): ")
+    assert counted("x = to_grid(h, cells)", height, width).startswith("Pass height= and width= to to_grid(): ")
+    assert counted("x = pool(h, cells)", width).startswith("Pass the number that is counted here"), "by way of pool()"
+    assert counted("x = to_grid(h, cells)", "return int(cells.max())").startswith("Pass the number that is counted")
+
+
+def test_a_run_names_all_arguments_that_its_reads_below_one_line_compute() -> None:
+    """Two lines of one function read what one call is not given; another call of the program counts by itself."""
+    story = Story()
+    path = SITE + "torch_geometric/utils/_grid.py"
+    inner = [(path, n, "to_grid", code, 0) for n, code in ((12, "w = int(a.max())"), (19, "h = int(b.max())"))]
+    reads = [story.line(41, "x = to_grid(h, cells)", loops=(40,), library=(one,)) for one in inner]
+    other = story.line(47, "y = to_grid(h)", loops=(40,), library=((path, 25, "to_grid", "depth = int(c.max())", 0),))
+    barrier = story.line(50, "torch_xla.sync()", loops=(40,))
+    for _ in range(30):
+        for read in (*reads, other):
+            story.trace(3)
+            story.execute("part", 4, read, "read")
+            story.read(read)
+        story.barrier(barrier, 20)
+    found = {(one.place.line, one.place.acting.line): one.advice for one in story.findings("transfer")}
+    assert found[41, 12] == found[41, 19]
+    assert found[41, 12].startswith("Pass h= and w= to to_grid(): ")
+    assert found[47, 25].startswith("Pass depth= to to_grid(): ")

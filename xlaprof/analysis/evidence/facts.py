@@ -61,6 +61,11 @@ class Facts:
         return {stack: [program for _, program in ran] for stack, ran in cuts.items()}
 
     @cached_property
+    def read_at(self) -> list[Place]:
+        """The lines that read."""
+        return [self.place(stack) for stack, _ in self.run.reads]
+
+    @cached_property
     def barriers(self) -> dict[int, Site]:
         """Where graphs end that no read ends, by stack."""
         return {stack: site for stack, site in self.run.sites.items() if site.trigger != "read"}
@@ -120,7 +125,15 @@ class Facts:
         id = stable_id(kind, place, operation, discriminator)
         largest = max((one.edges[-1] for one in details.get("buckets", ())), default=0)
         said = library_options.advise(
-            kind, place, cause, advice, details.pop("remedy", ""), self.words, largest, bool(self.run.devices())
+            kind,
+            place,
+            cause,
+            advice,
+            details.pop("remedy", ""),
+            self.words,
+            largest,
+            bool(self.run.devices()),
+            self.read_at if kind == "transfer" else (),
         )
         predicted = len(self._cuts) < _PREDICTED
         known = cost_s if gain_s is None else gain_s

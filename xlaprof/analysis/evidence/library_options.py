@@ -8,6 +8,7 @@ line would have to be written otherwise, there is nothing that the program can d
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -58,10 +59,12 @@ def advise(
     words: Vocabulary = STANDARD,
     largest: int = 0,
     barriers: bool = True,
+    others: Iterable[Place] = (),
 ) -> Said:
     """What to say of a finding of this kind at ``place``: ``remedy``, a way to write the line, is the user's lines'.
 
-    ``largest``: the size that padding goes to. ``barriers``: whether the program's device has any.
+    ``largest``: the size that padding goes to. ``barriers``: whether the program's device has any. ``others``: lines
+    that do the same, for which a function that the line calls may have further options.
     """
     if not place.library:
         return Said(cause, advice, remedy)
@@ -73,19 +76,44 @@ def advise(
     if option is not None:
         remedy = option.remedy if barriers else re.sub(r"\n *\{barrier_code\}", "", option.remedy)
         remedy = remedy.format(barrier_code=words.barrier_code)
-        text = option.advice.format(words=words, advice=advice, largest=f"={largest}" if largest else "")
+        named = _named(option, place, others)
+        text = option.advice.format(words=words, advice=advice, largest=f"={largest}" if largest else "", **named)
         return Said(cause, text, remedy, is_option=True)
     return Said(cause, advice)
 
 
 def _option(kind: str, place: Place, said: str, barriers: bool) -> _Option | None:
-    lines = [(_package(line), f"{package_path(line.file)}: {line.func}: {line.code}") for line in place.library]
+    lines = [(_package(line), _text(line)) for line in place.library]
     for option in _options():
         if kind in option.kinds and re.search(option.says, said) and (barriers or "barrier" not in option.advice):
             for package, text in lines:
-                if re.fullmatch(option.library or ".*", package) and re.search(option.function, text):
+                found = re.fullmatch(option.library or ".*", package) and re.search(option.function, text)
+                if found and _is_called(place, found.groupdict().get("called", "")):
                     return option
     return None
+
+
+def _is_called(place: Place, function: str) -> bool:
+    """Whether the user's line calls a library's function by its name: its arguments are then the user's."""
+    return not function or bool(re.search(rf"\b{re.escape(function)}\(", place.code))
+
+
+def _named(option: _Option, place: Place, others: Iterable[Place]) -> dict[str, str]:
+    """What the groups of the option's pattern found in the lines below that line of the user's: names of arguments."""
+    found: dict[str, dict[str, None]] = {}
+    for one in (place, *(other for other in others if (other.at, other.func) == (place.at, place.func))):
+        for line in one.library:
+            match = re.search(option.function, _text(line))
+            for group, name in match.groupdict().items() if match else ():
+                found.setdefault(group, {})[name] = None
+    return {
+        group: " and ".join(f"{name}=" if group == "given" else name for name in sorted(names))
+        for group, names in found.items()
+    }
+
+
+def _text(line: Place) -> str:
+    return f"{package_path(line.file)}: {line.func}: {line.code}"
 
 
 def owned(place: Place) -> str:
