@@ -34,12 +34,13 @@ async def test_the_table_is_sorted_by_any_column_and_filtered(story: Training, f
         assert ranked(shown) == ["recompile", "transfer"], "as the report ranks them"
         table = app.query_one("#list", SortedTable)
         orders = {}
-        for _ in range(9):
+        for _ in range(10):
             await pilot.press("s")
             await pilot.pause()
             orders[table.order] = ranked(screen(app))
         assert orders["count"] == ["transfer", "recompile"]
         assert orders["gain"] == ["recompile", "transfer"]
+        assert {"sure", "last", "id"} < orders.keys(), "200 columns have room for all"
         table.sort_by("count")
         await pilot.press("S")
         await pilot.pause()
@@ -51,6 +52,31 @@ async def test_the_table_is_sorted_by_any_column_and_filtered(story: Training, f
         await pilot.press("enter", "escape")
         await pilot.pause()
         assert len(ranked(screen(app))) == 2
+
+
+def test_columns_are_left_out_as_the_page_says() -> None:
+    columns = sorted(findings._columns(), key=lambda column: column.keep)
+    page = " ".join((Path(__file__).parents[2] / "docs" / "live.md").read_text().split())
+    first, *others = [column.name for column in columns if column.name.strip()]
+    assert f"a smaller terminal leaves out {first} first, then {', '.join(others)}." in page
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+async def test_the_last_line_names_keys_in_whole_and_the_way_out_first(
+    width: int, story: Training, follow: Follow
+) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(200, 20)) as pilot:
+        await news(app, pilot)
+        whole = screen(app).splitlines()[-1]
+        assert whole.startswith("enter Explain tab Next ? Help q Quit / Filter ")
+        assert " c Compare " in whole
+        await pilot.resize_terminal(width, 20)
+        await pilot.pause()
+        row = (await news(app, pilot)).splitlines()[-1]
+        assert f"{whole} ".startswith(f"{row} ")
+        assert len(row) > min(width, len(whole)) - 12, "no room is left for a further one"
 
 
 async def test_a_finding_is_explained_as_the_verb_explains_it(

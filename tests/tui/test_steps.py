@@ -232,3 +232,11 @@ def test_what_lines_cost_in_a_step_is_no_more_than_the_step_took(read: Feed) -> 
         assert compiled == pytest.approx(parts.get("compile", 0.0), abs=1e-3)
         read_s = sum(seconds for cost in told.lines for part, seconds, _ in cost.items if part == "transfer wait")
         assert read_s == pytest.approx(parts.get("transfer wait", 0.0), abs=1e-3)
+
+
+async def test_steps_that_are_called_step_are_not_called_step_steps(story: Training, follow: Follow) -> None:
+    story.name = story.text("step")
+    story.train(3)
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert "Step time  3 steps" in await news(app, pilot)

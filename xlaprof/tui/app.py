@@ -17,7 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
-from textual.widgets import Footer, Input, ProgressBar, Static
+from textual.widgets import Input, ProgressBar, Static
 
 from xlaprof.analysis.model import Finding, Place, Report
 from xlaprof.analysis.views.course import Bar
@@ -37,6 +37,7 @@ from xlaprof.tui.screens.help import HelpScreen
 from xlaprof.tui.screens.question import QuestionScreen
 from xlaprof.tui.snapshot import Mark, Snapshot, waiting
 from xlaprof.tui.themes import DARK, LIGHT, themes
+from xlaprof.tui.widgets.keys import Keys
 from xlaprof.tui.widgets.looking import Explain, Looking, ShowCode, place_text
 from xlaprof.tui.widgets.panel import Region
 from xlaprof.tui.widgets.status import StatusBar
@@ -64,6 +65,8 @@ class LiveApp(App[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (LEAST_WIDTH, "-compact"), (110, "-wide"), (180, "-vast")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (LEAST_HEIGHT, "-low"), (18, "-high"), (34, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
+        # In this order they stand in the footer, as many as there is room for: the way out and to the others first.
+        Binding("question_mark", "help", "Help", key_display="?"),
         Binding("q", "quit", "Quit"),
         Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
         Binding("tab", "turn(1)", "Next", priority=True),
@@ -71,13 +74,12 @@ class LiveApp(App[None]):
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("s", "sort", "Sort"),
         Binding("S", "turn_round", "Sort the other way", show=False),
-        Binding("g", "goto", "Go to step"),
-        Binding("o", "edit", "Edit"),
+        Binding("g", "goto", "Step", tooltip="Go to step"),
         Binding("e", "export", "Export"),
-        Binding("c", "compare", "Compare", show=False),
+        Binding("c", "compare", "Compare"),
         Binding("p", "pause", "Pause"),
+        Binding("o", "edit", "Edit"),
         Binding("t", "theme", "Light/dark", show=False),
-        Binding("question_mark", "help", "Help", key_display="?"),
         Binding("escape", "leave", "Back", show=False),
     ]
 
@@ -126,7 +128,7 @@ class LiveApp(App[None]):
             with VerticalScroll(id="side", can_focus=False):
                 yield from self._in("right")
             yield from self._in("page")
-        yield Footer(compact=True, show_command_palette=False)
+        yield Keys(compact=True, show_command_palette=False)
 
     def _in(self, place: str) -> Iterator[Region]:
         """The panels of one place, marked with its name for the style sheet."""
@@ -222,7 +224,8 @@ class LiveApp(App[None]):
         for binding in self.BINDINGS:
             if isinstance(binding, Binding) and binding.description and binding.action not in ("help", "leave"):
                 action = binding.action
-                yield SystemCommand(binding.description, f"key {binding.key}", lambda do=action: self._do(do))
+                name = binding.tooltip or binding.description
+                yield SystemCommand(name, f"key {binding.key}", lambda do=action: self._do(do))
         yield SystemCommand("Help", "keys, and what the panels mean", self.action_help)
 
     @work

@@ -47,7 +47,7 @@ class Again(msgspec.Struct, frozen=True):
     """torch.compile, or JAX, compiled a function again."""
 
     name: str
-    step: int
+    step: int  # in which it was compiled; -1: no step is recorded
     compile_s: float
     place: Place  # the line that called
     changes: tuple[tuple[str, str, str, str], ...]  # kind, subject, old, new
@@ -217,7 +217,8 @@ def _again(run: Fold, record: RecompileRecord | JitRecord, ns: int) -> Again:
         changes = tuple((one.kind, one.subject, one.old, one.new) for one in event.guards)
     else:
         changes = tuple((one.kind, one.name, one.old, one.new) for one in event.changes)
-    return Again(run.names.text(event.func), record.step, ns / 1e9, run.names.place(event.stack), changes)
+    step = record.step if run.steps_ended else -1
+    return Again(run.names.text(event.func), step, ns / 1e9, run.names.place(event.stack), changes)
 
 
 def _behind(run: Fold, breaks: list[tuple[int, BreakTally]], part: Part, passed: frozenset[int]) -> Iterator[Break]:

@@ -7,6 +7,7 @@ from collections import Counter
 
 import msgspec
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Vertical
 from textual.highlight import highlight
 from textual.timer import Timer
@@ -67,11 +68,17 @@ def _columns() -> list[Column[FindingRow]]:
         Column("gain", 8, lambda row: duration(row.finding.gain_s) if row.finding.gain_s > 0 else "-",
                lambda row: row.finding.gain_s, keep=7, right=True),
         Column("sure", 7, lambda row: (row.finding.confidence, "text-warning" * (row.finding.confidence != "high")),
-               lambda row: confidence.get(row.finding.confidence, -1), keep=2),
+               lambda row: confidence.get(row.finding.confidence, -1), keep=3),
         Column("last", 7, lambda row: f"{row.last:,}" if row.last >= 0 else "",
-               lambda row: row.last, keep=3, right=True),
+               lambda row: row.last, keep=2, right=True),
         Column("id", 12, lambda row: (row.finding.id, "text-muted"), lambda row: row.finding.id, keep=1),
     ]  # fmt: skip
+
+
+class FindingsTable(SortedTable[FindingRow]):
+    """Rows that can be explained."""
+
+    BINDINGS = [Binding("enter", "select_cursor", "Explain", key_display="enter")]  # noqa: RUF012  # Textual types it as a list
 
 
 class Nothing(msgspec.Struct, frozen=True):
@@ -170,7 +177,7 @@ class FindingsPanel(Vertical, Region):
     _flash: Timer | None = None  # until the new ones are as the others
 
     def compose(self) -> ComposeResult:
-        yield SortedTable(_columns(), id="list", given="report")
+        yield FindingsTable(_columns(), id="list", given="report")
         yield FindingDetail(id="detail")
 
     def show(self, snapshot: Snapshot) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from rich.text import Text
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Container
 from textual.widget import Widget
 from textual.widgets import Tree
@@ -26,6 +27,12 @@ _LONGEST = 140  # cells of a label
 Node = Function | Break | Again | FunctionStat
 
 
+class FunctionsTree(Tree[Node]):
+    """Functions whose code can be shown."""
+
+    BINDINGS = [Binding("enter", "select_cursor", "Code", key_display="enter")]  # noqa: RUF012  # Textual types it as a list
+
+
 class FunctionsPanel(Container, Region):
     """The tree; beside it, or below, what is known of the selected one."""
 
@@ -37,7 +44,7 @@ class FunctionsPanel(Container, Region):
     _shown: object = None
 
     def compose(self) -> ComposeResult:
-        tree: Tree[Node] = Tree("functions", id="functions-tree")
+        tree = FunctionsTree("functions", id="functions-tree")
         tree.show_root = False
         yield tree
         yield FunctionDetail(id="function-detail")
@@ -67,13 +74,13 @@ class FunctionsPanel(Container, Region):
             node = root.add(_label(text), data=one, expand=True)
             self._add_breaks(node, one.breaks)
             for again in one.again:
-                node.add_leaf(_label(f"compiled again in step {again.step:,}: {_change(again)}"), data=again)
+                node.add_leaf(_label(f"compiled again{_when(again)}: {_change(again)}"), data=again)
             node.allow_expand = bool(node.children)
         for jitted in report.jax.functions:
             made = f"{plural(jitted.graphs, 'program')}, {duration(jitted.compile_s)}"
             root.add_leaf(_label(f"{jitted.name} (JAX)  {place_text(jitted.place)}  {made}"), data=jitted)
         for one_again in details.jax:
-            text = f"{one_again.name} (JAX)  made again in step {one_again.step:,}: {_change(one_again)}"
+            text = f"{one_again.name} (JAX)  made again{_when(one_again)}: {_change(one_again)}"
             root.add_leaf(_label(text), data=one_again)
 
     def _add_breaks(self, node: TreeNode[Node], breaks: Iterable[Break]) -> None:
@@ -113,6 +120,10 @@ def _label(text: str) -> Text:
     return Text(for_screen(shorten(text, _LONGEST)))
 
 
+def _when(again: Again) -> str:
+    return f" in step {again.step:,}" if again.step >= 0 else ""
+
+
 def _change(again: Again) -> str:
     if not again.changes:
         return "why is not known"
@@ -148,7 +159,7 @@ class FunctionDetail(Panel[Node | None]):
             paragraphs = [(data.reason, "bold"), (", ".join(facts), ""), (data.explanation, "$text-muted"),
                           (data.hint, "$text-success")]  # fmt: skip
         elif isinstance(data, Again):
-            paragraphs = [(f"in step {data.step:,}, {duration(data.compile_s)}", "")]
+            paragraphs = [(f"{duration(data.compile_s)}{_when(data)}", "")]
             paragraphs += [
                 (f"{kind} of {subject or 'it'}: {old} → {new}", "") for kind, subject, old, new in data.changes
             ]

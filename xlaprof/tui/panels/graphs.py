@@ -51,6 +51,12 @@ def difference(one: Graph) -> str:
     return f"{one.what} {one.subject}: {one.old} → {one.new}"
 
 
+class GraphsTable(SortedTable[Graph]):
+    """Graphs whose code can be shown."""
+
+    BINDINGS = [Binding("enter", "select_cursor", "Code", key_display="enter")]  # noqa: RUF012  # Textual types it as a list
+
+
 class GraphsPanel(Container, Region):
     """The table; beside it, or below, the tree of where graphs parted and the selected graph."""
 
@@ -67,7 +73,7 @@ class GraphsPanel(Container, Region):
     _snapshot: Snapshot | None = None
 
     def compose(self) -> ComposeResult:
-        yield SortedTable(_columns(), id="graphs-table", given="order")
+        yield GraphsTable(_columns(), id="graphs-table", given="order")
         with Container(id="graphs-beside"):
             tree: Tree[int] = Tree("where graphs part", id="graphs-tree")
             tree.show_root = False

@@ -6,6 +6,7 @@ import textwrap
 
 import msgspec
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
@@ -85,6 +86,12 @@ def _columns() -> list[Column[RankRow]]:
     ]  # fmt: skip
 
 
+class RanksTable(SortedTable[RankRow]):
+    """Ranks that the other panels can show."""
+
+    BINDINGS = [Binding("enter", "select_cursor", "Show", key_display="enter")]  # noqa: RUF012  # Textual types it as a list
+
+
 class RanksPanel(Container, Region):
     """A row for each rank; beside it, or below, what is to be said of them."""
 
@@ -104,7 +111,7 @@ class RanksPanel(Container, Region):
     _fleet: Fleet | None = None
 
     def compose(self) -> ComposeResult:
-        yield SortedTable(_columns(), id="ranks-table", given="rank")
+        yield RanksTable(_columns(), id="ranks-table", given="rank")
         yield RanksDetail(id="ranks-detail")
 
     def show(self, snapshot: Snapshot) -> None:

@@ -194,7 +194,11 @@ class StepsPanel(Panel[Drawn | None]):
         if data is None:
             return ""
         stat = data.stat
-        count = f"{stat.count:,} between barriers" if stat.inferred else plural(stat.count, f"{stat.name} step")
+        count = (
+            f"{stat.count:,} between barriers"
+            if stat.inferred
+            else plural(stat.count, " ".join(dict.fromkeys((stat.name, "step"))))
+        )
         if 0 <= data.cursor < len(data.course.bars):
             bar = data.course.bars[data.cursor]
             why = ", ".join(f"{name} {duration(seconds)}" for name, seconds in bar.named()[:3])

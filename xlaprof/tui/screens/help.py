@@ -16,7 +16,7 @@ from xlaprof.tui.widgets.panel import Region, line
 
 MOVING = (("↑ ↓", "select a row; scroll other panels"), ("tab  shift+tab", "next, previous panel"))
 KEYS = (
-    ("enter", "all that is known of the selected finding; escape goes back"),
+    ("enter", "all that is known of the selected finding; of a graph or a function, its code; escape goes back"),
     ("/", "filter the rows of a table; escape takes the filter away"),
     ("s  S", "sort by the next column; the other way round. A click on a heading does so too"),
     ("← →", "in the steps: move the cursor, which the other panels follow; + - zoom, f follows the run"),
