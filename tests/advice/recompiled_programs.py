@@ -182,16 +182,6 @@ def put_at(keys: Any, at: int, k: Any) -> None:
     keys.index_copy_(1, position, k[:, 0].unsqueeze(1))
 
 
-def cropped(table: Any, at: int) -> Any:
-    return table[:, at : 2 * at + 8].square()
-
-
-def masked(table: Any, at: int) -> Any:
-    bounds = torch.tensor([at, 2 * at + 8]).to(table.device)
-    positions = torch.arange(table.shape[1], device=table.device)
-    return table.square() * (positions >= bounds[0:1]) * (positions < bounds[1:2])
-
-
 def marks(rows: Any) -> Any:
     scores = torch.ones(40).to(DEVICE)
     rows = rows.to(DEVICE)

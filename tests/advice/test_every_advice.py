@@ -16,6 +16,7 @@ from tests.advice import (
     test_recompiles,
     test_replacements,
     test_sizes,
+    test_slices,
     test_steps,
     test_uploads,
 )
@@ -166,6 +167,7 @@ def taken() -> Iterator[str]:
         test_jax.CASES,
         test_recompiles.CASES,
         test_sizes.CASES,
+        test_slices.CASES,
         test_steps.BARRIERS,
         test_steps.GROWING,
         test_steps.IDLE,

@@ -209,7 +209,7 @@ def scores() -> list[Any]:
     return [-1 - torch.arange(float(n)) for n in NUMBERS]
 
 
-LARGEST = "Take the largest size each time"
+LARGEST = "Take the largest size that can come each time"
 CASES = [
     Case("a queue that is cut", "recompile", queued(False), ", until the slice keeps the last ", queued(True)),
     Case("rows padded on the left", "recompile", padded_left(0), "() chooses its width: ", padded_left(12)),
@@ -234,6 +234,13 @@ CASES = [
         given(lambda table, n: table[:, :n].square().sum()),
         LARGEST,
         given(lambda table, n: torch.where(positions(MOST) < n, table[:, :MOST].square(), 0).sum(), held),
+    ),
+    Case(
+        "end of a slice, of all of the dimension",
+        "recompile",
+        given(lambda table, n: table[:, :n].square().sum()),
+        "Where no largest is known, take all of the dimension",
+        given(lambda table, n: torch.where(positions(table.shape[1]) < n, table.square(), 0).sum(), held),
     ),
     Case(
         "classes",

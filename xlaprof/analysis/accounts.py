@@ -283,8 +283,7 @@ def _compiled(facts: Facts, findings: tuple[Finding, ...], but_dynamo: bool) -> 
             bill.unknown[f"compiled again at {line}"] += rest
     for why, at in lines.items():
         bill.normal[f"{plural(graphs[why], 'graph')} {why} at {_listed(at)}"] = sum(at.values())
-    further = run.compile_bill.total - sum(record.dur for record in run.compiles)
-    if further > 0:
+    if (further := run.compile_bill.total - sum(record.dur for record in run.compiles)) > 0:
         bill.unknown["compiles beyond those kept one by one"] += further
     kept, most = max(((ns, kept) for kept, ns in spared.items()), key=lambda one: one[0], default=(0, False))
     if kept * 2 >= bill.total > 0 and most is not False:
@@ -352,8 +351,9 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
 
 def _differs(facts: Facts, record: CompileRecord, change: Change) -> str:
     """What a graph of the warm-up does not share with the one that replaced it."""
-    where = facts.place(change.made or change.stack)
-    line = f" of {cited(where)}" if where.line else ""
+    line = f" of {cited(where)}" if (where := facts.place(change.made or change.stack)).line else ""
+    if not change.role and (decides := facts.place(change.condition)).line:
+        return f"for the path that {cited(decides)} chooses"
     if change.role == "grad":
         return "once there are gradients to add to"
     if change.new == "held from before":

@@ -23,6 +23,10 @@ _INPUTS = frozenset({"shape", "dtype", "sharding"})
 #: differences that follow from another path, where operations came or went
 _FOLLOWS = _INPUTS | {"inputs", "aliasing"}
 _GRADIENTS = frozenset({"zero_grad", "grad"})
+_NUMBERS = frozenset({"scalar", "argument", "size"})
+#: arguments of views, as the runtime's own write through one has them, after the tensor and the value
+_VIEWS = {"slice": ("dim", "start", "end", "step"), "select": ("dim", "index")}
+_WRITES = " of xlaprof.scatter:aten."
 
 Hyperparameters = list[tuple[str, float]]
 
@@ -54,12 +58,18 @@ def parts(event: Compile) -> tuple[Part, ...]:
 
 
 def _on_their_own(diff: GraphDiff) -> Iterator[Difference]:
-    """Differences of the forward pass, which training follows; without those that follow from another path."""
+    """Differences of the forward pass, which training follows; without those that follow from another path.
+
+    A write through a view has the numbers of the view, which the program called.
+    """
     path = bool(diff.added or diff.removed)
     if path:
         yield from _of_one_line(diff)
     shapes = any(one.kind in _INPUTS for one in (*diff.inputs, *diff.differences))
+    called = any(one.kind in _NUMBERS and not _is_own(one) for one in diff.differences)
     for one in diff.differences:
+        if called and one.kind in _NUMBERS and _is_own(one):
+            continue
         if one.block is not None:
             if ("" in one.block.roles and not one.block.barrier) or set(one.block.roles) == {"state"}:
                 yield one
@@ -67,6 +77,11 @@ def _on_their_own(diff: GraphDiff) -> Iterator[Difference]:
             continue
         elif one.kind in _INPUTS or one.kind == "size" or not shapes:  # other numbers follow from a tensor's shape
             yield one
+
+
+def _is_own(one: Difference) -> bool:
+    """Whether it is an argument of an operation that the runtime recorded, and the program did not call."""
+    return one.came is not None and one.came.own
 
 
 def along(event: Compile) -> tuple[Change, ...]:
@@ -215,7 +230,7 @@ def _plain(diff: GraphDiff, one: Difference, **fields: object) -> Change:
         "what": one.kind,
         "old": one.old,
         "new": one.new,
-        "subject": one.subject,
+        "subject": _subject(one),
         "stack": _place(one.came),
         "expected": _place(one.expected),
         "code_seen": one.seen,
@@ -225,6 +240,16 @@ def _plain(diff: GraphDiff, one: Difference, **fields: object) -> Change:
         "against": diff.against,
     }
     return Change(**{**known, **fields})  # type: ignore[arg-type]
+
+
+def _subject(one: Difference) -> str:
+    """What differs, named; of a write through a view as the view's own argument."""
+    argument, written, view = one.subject.partition(_WRITES)
+    name = view.partition(".")[0]
+    names = dict(enumerate(_VIEWS.get(name, ()), 2))
+    if written and argument.isdecimal() and (known := names.get(int(argument))):
+        return f"{known} of aten::{name}"
+    return one.subject
 
 
 def _place(operation: Operation | None) -> int:

@@ -21,7 +21,18 @@ from xlaprof.analysis.recompiles.advice import advise
 from xlaprof.analysis.recompiles.along import passes
 from xlaprof.analysis.recompiles.explanation import explanation
 from xlaprof.analysis.recompiles.extra import groups
-from xlaprof.analysis.recompiles.group import Group, grows, is_carried, of_batch, same_number, values
+from xlaprof.analysis.recompiles.group import (
+    Extra,
+    Group,
+    grows,
+    is_bound,
+    is_carried,
+    of_batch,
+    other_slices,
+    same_number,
+    values,
+    window_of,
+)
 from xlaprof.analysis.recompiles.varying import made_by, varying
 from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.torch_tpu import again
@@ -50,7 +61,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
     change = group.first
     count = len(group.extras)
     moments, evidence = [], []
-    for record, went in ((extra.record, f"{extra.change.old} -> {extra.change.new}") for extra in group.extras):
+    for record, went in ((extra.record, _went(extra)) for extra in group.extras):
         when = f"step {record.step}" if record.step >= 0 else "before the first step"
         moments.append(Moment(record.t, record.dur, detail=went))
         evidence.append(f"{when}: {duration(record.dur / 1e9)}, {went}")
@@ -87,6 +98,11 @@ def _finding(facts: Facts, group: Group) -> Finding:
         buckets=advice.buckets,
         ended_by=("decides", decides.place.acting.at) if decides is not None else None,
     )
+
+
+def _went(extra: Extra) -> str:
+    """What changed in a graph, in short."""
+    return window_of(extra).went if is_bound(extra.change) else f"{extra.change.old} -> {extra.change.new}"
 
 
 def _avoidable(facts: Facts, group: Group) -> list[tuple[CompileRecord, float]]:
@@ -140,6 +156,7 @@ def _also(facts: Facts, group: Group) -> Iterator[Place]:
     yield from growth.grown_too(facts, group) if group.sort == "shape" and grows(group) else ()
     if group.sort in ("argument", "scalar"):
         yield from same_number(facts, group)
+        yield from other_slices(facts, group)
     if of_batch(change):  # and loops over it
         yield from passes(facts, group)
 

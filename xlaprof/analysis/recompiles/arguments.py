@@ -9,8 +9,17 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.reading import ELEMENTS, SCALAR
 from xlaprof.analysis.evidence.reads import takes_element
 from xlaprof.analysis.principles import HABIT
-from xlaprof.analysis.recompiles.group import Group, same_number, versions, window_of
-from xlaprof.analysis.recompiles.wording import expression, is_number, position_of, quoted, writes
+from xlaprof.analysis.recompiles.group import (
+    Group,
+    has_lengths,
+    is_bound,
+    is_moved,
+    other_slices,
+    same_number,
+    versions,
+    windows,
+)
+from xlaprof.analysis.recompiles.wording import Slice, expression, is_number, position_of, quoted, writes
 from xlaprof.text.quantities import plural
 from xlaprof.vocabulary import fill
 
@@ -28,13 +37,18 @@ class _Argument(NamedTuple):
 
 _HELD = "are constants of the graph, and the elements of a tensor from the host are not"
 _LARGEST = (
-    "Take the largest size each time{most}, and mask what lies beyond the one that is meant (torch.where on positions "
-    "and a tensor of one element that holds it)"
+    "Take the largest size that can come each time{most}, and mask what lies beyond the one that is meant (torch.where "
+    "on positions and a tensor of one element that holds it)"
 )
 _RANK = _Argument(
     r"k of aten::(topk|kthvalue)",
     _LARGEST + "; or, where only the k-th value counts, as for a threshold, sort all of it and read that value with "
     "index_select at a position that such a tensor holds.",
+)
+#: of a slice that begins where it did
+_END = _Argument(
+    r"end of aten::slice",
+    _LARGEST + ": the end of a slice is a constant of the graph. Where no largest is known, take all of the dimension.",
 )
 _LENGTH = _Argument(
     r"(end|k|size|steps?|repeats|pad|output_size|kernel_size|split_sizes?|num_classes|length) of ",
@@ -79,6 +93,7 @@ _ARGUMENTS = (
         "Keep the shape constant: one graph has one. Where a size varies, pad the tensor before this line.",
     ),
     _RANK,
+    _END,
     _LENGTH,
     _Argument(
         r"exponent of aten::pow",
@@ -92,26 +107,47 @@ _FEW = (
     "one element, torch.tensor([choice]) from the host (one of no dimensions is a constant again)"
 )
 _MANY = ", or give the operation a tensor of one element in its place, where it takes one"
-_CROP = (
-    "Let the slice have one length: crop before the tensor is brought to the device, where sizes cost no graphs, and "
-    "bring it to one size there; or mask what lies outside."
+_BOUNDS = " the start of a slice and its length are constants of the graph, and the elements of a tensor are not."
+#: a part of a tensor is set to a number
+_BLANKED = (
+    "Write where a mask from the host holds, with masked_fill_ (or torch.where), in place of a slice:" + _BOUNDS,
+    "inside = {arrays}.zeros({tensor}.shape[{axis}], dtype={arrays}.bool)  # on the host\n"
+    "inside[{start}:{end}] = True\n"
+    "{tensor}{last}.masked_fill_(inside.to({tensor}.device), {value})",
+)
+#: to another tensor
+_WRITTEN = (
+    "Write as many elements each time as the longest piece has, with index_copy_ at positions that a tensor from the "
+    "host holds, the last one (and what belongs there) repeated where the piece is shorter:" + _BOUNDS,
+    "positions = {arrays}.arange({start}, {start} + {most}).clamp(max={end} - 1)  # on the host\n"
+    "{tensor}.index_copy_({axis}, positions.to({tensor}.device), padded)  # padded: its last element repeated, too",
+)
+#: and where it is read
+_CUT = (
+    "Read as many elements each time as the longest piece has, with index_select at positions that a tensor from the "
+    "host holds, and mask what lies beyond the piece that is meant:" + _BOUNDS + " Or cut before the tensor is brought "
+    "to the device, where sizes cost no graphs, and bring it to one size there.",
+    "positions = {arrays}.arange({start}, {start} + {most})  # on the host\n"
+    "piece = {tensor}.index_select({axis}, positions.clamp(max={tensor}.shape[{axis}] - 1).to({tensor}.device))\n"
+    "inside = (positions < {end}).to({tensor}.device)  # to mask with",
 )
 
 
 def is_length(subject: str) -> bool:
     """Whether an argument, as "k of aten::topk", is the size of a result."""
-    return next(one for one in _ARGUMENTS if re.match(one.subject, subject)) in (_RANK, _LENGTH)
+    return next(one for one in _ARGUMENTS if re.match(one.subject, subject)) in (_RANK, _END, _LENGTH)
 
 
 def advise(facts: Facts, group: Group) -> tuple[str, str]:
     """How to do without an argument that is a constant of the graph: the sentence, and code for the line."""
-    change, bounds = group.first, window_of(group)
+    change, code = group.first, group.place.code
     if all(takes_element(extra.record) for extra in group.extras):
         return fill(ELEMENTS, to_host=facts.words.to_host), ""
-    if bounds is not None and bounds.old != bounds.new:
-        return _with_others(facts, group, _CROP), ""
-    code = group.place.code
     of = position_of(code, change)
+    if has_lengths(group) or (of is not None and is_number(of.value) and is_bound(change) and not is_moved(group)):
+        return _of_many_lengths(facts, group, of)
+    if is_moved(group):
+        change = next(one.start for one in windows(group) if one.start is not None)
     one = next(one for one in _ARGUMENTS if re.match(one.subject, change.subject))
     use, verb = one.read, "Read with index_select at"
     if writes(code):
@@ -134,14 +170,32 @@ def advise(facts: Facts, group: Group) -> tuple[str, str]:
     return _with_others(facts, group, one.advice.format(verb=verb, most=most, few=few)), remedy
 
 
+def _of_many_lengths(facts: Facts, group: Group, of: Slice | None) -> tuple[str, str]:
+    """Of a slice that has another length each time, and mostly another start."""
+    writing = writes(group.place.code)
+    text, code = _CUT if not writing else _BLANKED if of is not None and is_number(of.value) else _WRITTEN
+    remedy = ""
+    if of is not None and bool(of.value) is writing:
+        lengths = [max(one.lengths) for one in windows(group) if one.lengths is not None]
+        last = "" if of.axis == -1 else f".transpose({of.axis}, -1)"
+        fields = {"most": max(lengths, default="LONGEST"), "arrays": facts.words.arrays, "last": last}
+        remedy = code.format(**fields, **of._asdict())
+    return _with_others(facts, group, text), remedy
+
+
 def _with_others(facts: Facts, group: Group, advice: str) -> str:
-    """The advice, and the other lines that are given the same number: each of them alone makes as many graphs."""
-    places = same_number(facts, group)
-    if not places:
-        return advice
-    lines = " and ".join(quoted(place) for place in places)
-    more = plural(len(places), "more line")
-    return (
-        f"{advice} The same number is at {more}, {lines}: give all of them that tensor, with index_copy_ where a line "
-        "writes."
-    )
+    """The advice, and the other lines that are given the same number: each of them alone makes as many graphs. As do
+    other slices that change in the same graphs."""
+    if places := same_number(facts, group):
+        lines = " and ".join(quoted(place) for place in places)
+        more = plural(len(places), "more line")
+        advice += (
+            f" The same number is at {more}, {lines}: give all of them that tensor, with index_copy_ where a line "
+            "writes."
+        )
+    if places := other_slices(facts, group):
+        lines = " and ".join(quoted(place) for place in places)
+        advice += (
+            f" The same is due to the slice at {lines}, which changes in these graphs, too: either alone makes them."
+        )
+    return advice

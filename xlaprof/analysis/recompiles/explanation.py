@@ -18,7 +18,7 @@ from xlaprof.analysis.recompiles.group import (
     is_chosen,
     sizes,
     special_number,
-    window_of,
+    windows,
 )
 from xlaprof.analysis.recompiles.varying import last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor
@@ -241,13 +241,21 @@ def _grows(group: Group) -> bool:
 
 
 def _bounds(group: Group) -> str:
-    """The clause on the end of a slice, where it changes with the start."""
-    window = window_of(group)
-    if window is None:
+    """The clause on the other bound of a slice: its end, where that changes with the start."""
+    found = windows(group)
+    if not found:
         return ""
-    name = expression(group.place.code, window.end)
-    length = f", so that a slice of {window.old} became one of {window.new}" if window.old != window.new else ""
-    return f", and its end{f', {name},' if name else ''} from {window.end.old} to {window.end.new}{length}"
+    window, first = found[0], group.first
+    bounds = (("start", window.start), ("end", window.end))
+    other = next(((name, one) for name, one in bounds if one is not None and one.subject != first.subject), None)
+    if other is None:
+        others = [one.subject for each in found for one in (each.start, each.end) if one is not None]
+        also = next((one.partition(" ")[0] for one in others if one != first.subject), "")
+        return f", and its {also} in other graphs" if also else ""
+    name, one = other
+    called, lengths = expression(group.place.code, one), window.lengths
+    length = f", so that a slice of {lengths[0]} became one of {lengths[1]}" if lengths and len({*lengths}) > 1 else ""
+    return f", and its {name}{f', {called},' if called else ''} from {one.old} to {one.new}{length}"
 
 
 def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:

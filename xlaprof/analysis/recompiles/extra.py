@@ -14,6 +14,7 @@ of its own: that one belongs to the read's finding.
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -29,11 +30,23 @@ from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import head
 from xlaprof.analysis.principles import DEAR, FELT, HABIT, KEPT, LONG_S, MOST
+from xlaprof.analysis.recompiles.arguments import is_length
 from xlaprof.analysis.recompiles.design import CONDITIONS, by_design
-from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, comes_again, is_chosen, of_batch, sizes
+from xlaprof.analysis.recompiles.group import (
+    SLICE,
+    VALUED,
+    Extra,
+    Group,
+    comes_again,
+    is_bound,
+    is_chosen,
+    of_batch,
+    sizes,
+)
 from xlaprof.analysis.recompiles.variants import causes, comes_back
 from xlaprof.analysis.recompiles.varying import made_by
 from xlaprof.analysis.shapes import dims
+from xlaprof.analysis.statements import nodes
 from xlaprof.events import Change
 
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
@@ -102,8 +115,10 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
     dear = {"entry": DEAR, "pending": FELT}  # shares of the run
     all_groups = [g for g in all_groups if g.cost_s >= dear.get(g.first.role, 0.0) * facts.wall_s]
     all_groups = [g for g in map(_needed, all_groups) if any(extra.share for extra in g.extras)]
-    leading = _join(all_groups, _consequences, later=True)
-    designed = [g for g in leading if by_design(facts, g)]
+    leading = _join(all_groups, partial(_consequences, facts), later=True)
+    bearing = {id(extra.record) for g in leading for extra in g.extras}
+    paths = [g._replace(extras=tuple(e for e in g.extras if id(e.record) not in bearing)) for g in all_groups]
+    designed = [g for g in leading if by_design(facts, g)] + [g for g in paths if g.extras]
     # one graph for a copy between tensors, which are the same until one of them is written
     once = [g for g in leading if g.sort == "aliasing" and len(g.extras) == 1 and g.first.role != "entry"]
     told = [_bearing(g, designed) for g in leading if g not in once and not _is_meant(g, designed)]
@@ -115,12 +130,13 @@ _Part = Callable[[Group, Group], Iterable[Extra] | None]  # the compiles of the 
 
 def _join(all_groups: list[Group], part: _Part, *, later: bool = False) -> list[Group]:
     """Add each group to the first other that it is a part of, also a ``later`` one."""
-    found = list(all_groups)
-    for group in all_groups:
-        for at, other in enumerate(found):
-            if other is group and not later:
+    found = dict(enumerate(all_groups))
+    for number in range(len(all_groups)):
+        group = found[number]  # with those that were added to it
+        for at, other in found.items():
+            if at == number and not later:
                 break
-            if other is group or (extras := part(other, group)) is None:
+            if at == number or (extras := part(other, group)) is None:
                 continue
             bearing = {extra.record: extra for extra in other.extras}
             for extra in extras:  # each compile once, with what both bear of it
@@ -128,9 +144,9 @@ def _join(all_groups: list[Group], part: _Part, *, later: bool = False) -> list[
                 bearing[extra.record] = known._replace(share=known.share + extra.share)
             first, *rest = bearing.values()
             found[at] = other._replace(extras=(first, *sorted(rest, key=lambda one: one.record.t)))
-            found.remove(group)
+            del found[number]
             break
-    return found
+    return list(found.values())
 
 
 def _of_one_batch(facts: Facts, one: Group, other: Group) -> Iterable[Extra] | None:
@@ -167,9 +183,19 @@ def _is_meant(group: Group, designed: Iterable[Group]) -> bool:
     )
 
 
-def _consequences(one: Group, other: Group) -> Iterable[Extra] | None:
-    """Of a group that follows from another: another path brings other gradients, and clears others."""
-    return other.extras if _leads(one, other) or _varies_in(one, other) else None
+def _consequences(facts: Facts, one: Group, other: Group) -> Iterable[Extra] | None:
+    """Of a group that follows from another: another path brings other gradients, and clears others.
+
+    A path that a condition chooses, which does not look at what varies in it, has one graph whatever becomes of that.
+    """
+    if _leads(one, other):
+        return other.extras
+    if not _varies_in(one, other):
+        return None
+    decides, varies = facts.place(other.first.condition).acting.code, one.place.acting.code
+    asks = {node.id for node in nodes(decides, ast.Name)} & {node.id for node in nodes(varies, ast.Name)}
+    chosen = decides.startswith(CONDITIONS) and one.sort == "argument" and not asks - {"self"}
+    return other.extras[1:] if chosen else other.extras
 
 
 def _leads(one: Group, other: Group) -> bool:
@@ -177,6 +203,8 @@ def _leads(one: Group, other: Group) -> bool:
         computed = other.sort in ("shape", "argument") and not (of_batch(other.first) or other.first.role)
         passes = of_batch(one.first) and other.first.role == "loop"  # over the tensor
         return (computed or passes) and not other.first.name and len(taken := sizes(other)) > 1 and taken <= sizes(one)
+    if one.name == SLICE and other.sort == "argument" and not other.first.role:  # what the line makes of the slice
+        return one.place.at == other.place.at and is_length(other.first.subject)
     if one.first.role == "shared" and other.sort == "scalar" and not other.first.role:
         return (one.place.at, one.first.subject) == (other.place.at, other.first.subject)  # one tensor holds both
     if one.sort == "operation" and other.first.role == "shared" and ".step(" in other.place.acting.code:
@@ -249,6 +277,8 @@ def _cause(facts: Facts, change: Change) -> tuple[str, str]:
     if change.what == "operation":
         inner = facts.place(change.made)
         return "operation", f"{change.role} {inner.code or inner.line or change.subject}"
+    if is_bound(change):
+        return "argument", SLICE  # one slice has two bounds, and which of them is new is chance
     # a list that the host chooses: its tensors are other ones, some made in this graph
     return "inputs" if is_chosen(change) else change.what, change.subject
 

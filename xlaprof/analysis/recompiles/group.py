@@ -101,25 +101,59 @@ def comes_again(group: Group) -> list[Extra]:
     return more if path and alike and larger and len(more) > 1 else []
 
 
+SLICE = "bounds"  # the name of a group of slices at one line
+_BOUND = {"start of aten::slice": "start", "end of aten::slice": "end"}
+
+
+def is_bound(change: Change) -> bool:
+    """Whether it is the start or the end of a slice."""
+    return change.what == "argument" and not change.role and change.subject in _BOUND
+
+
 class Window(NamedTuple):
-    """A slice whose start and end change."""
+    """What changed of a slice in one graph."""
 
-    end: Change
-    old: int  # its length
-    new: int
+    start: Change | None
+    end: Change | None
+
+    @property
+    def lengths(self) -> tuple[int, int] | None:
+        """Before and now, where both bounds changed and are numbers."""
+        try:
+            return (int(self.end.old) - int(self.start.old), int(self.end.new) - int(self.start.new))  # type: ignore[union-attr]
+        except (AttributeError, ValueError):
+            return None
+
+    @property
+    def went(self) -> str:
+        """ "4:9 -> 15:21", or "end 21 -> 10"."""
+        if self.start is not None and self.end is not None:
+            return f"{self.start.old}:{self.end.old} -> {self.start.new}:{self.end.new}"
+        both = (("start", self.start), ("end", self.end))
+        return ", ".join(f"{name} {one.old} -> {one.new}" for name, one in both if one is not None)
 
 
-def window_of(group: Group) -> Window | None:
-    """The slice whose start changed first, if its end changed with it."""
-    start = group.first
-    parts = (part.change for part in group.extras[0].record.parts if part.change.stack == start.stack)
-    end = next((one for one in parts if one.subject == "end of aten::slice"), None)
-    if end is None or start.subject != "start of aten::slice":
-        return None
-    try:
-        return Window(end, int(end.old) - int(start.old), int(end.new) - int(start.new))
-    except ValueError:
-        return None
+def window_of(extra: Extra) -> Window:
+    """What changed of the slice that a compile is for."""
+    parts = [part.change for part in extra.record.parts if part.change.stack == extra.change.stack]
+    bounds = {_BOUND[one.subject]: one for one in reversed([extra.change, *parts]) if is_bound(one)}
+    return Window(bounds.get("start"), bounds.get("end"))
+
+
+def windows(group: Group) -> list[Window]:
+    """Of the slices that a group is about."""
+    return [window_of(extra) for extra in group.extras if is_bound(extra.change)]
+
+
+def is_moved(group: Group) -> bool:
+    """Whether the start of the slice changes."""
+    return any(one.start is not None for one in windows(group))
+
+
+def has_lengths(group: Group) -> bool:
+    """Whether slices of several lengths begin at several places: of one length, both bounds move as far."""
+    of_one = (lengths is not None and lengths[0] == lengths[1] for lengths in (one.lengths for one in windows(group)))
+    return is_moved(group) and not all(of_one)
 
 
 def special_number(text: str) -> bool:
@@ -149,14 +183,23 @@ def special_too(facts: Facts, group: Group) -> dict[Place, list[Change]]:
 
 
 def same_number(facts: Facts, group: Group) -> list[Place]:
-    """Other lines with a number that changes by as much in each of these graphs."""
+    """Other lines with a number that changes by as much in each of these graphs; in a single one, to the same."""
 
     def alike(one: Change, first: Change) -> bool:
         number = one.what in ("argument", "scalar") and not one.role
-        return number and _went(one) is not None and _went(one) == _went(first)
+        equal = len(group.extras) > 1 or (one.old, one.new) == (first.old, first.new)
+        return number and equal and _went(one) is not None and _went(one) == _went(first)
 
     found = beside(facts, group, alike)
     return [place for place, changes in found.items() if len(changes) == len(group.extras)]
+
+
+def other_slices(facts: Facts, group: Group) -> list[Place]:
+    """Other lines with a slice whose bounds change in most of these graphs, by numbers of its own."""
+    found = beside(facts, group, lambda one, _: is_bound(one))
+    most = [place for place, changes in found.items() if len(changes) > MOST * len(group.extras)]
+    known = same_number(facts, group)
+    return [place for place in most if place not in known]
 
 
 def _went(change: Change) -> int | None:
@@ -202,7 +245,7 @@ def versions(group: Group) -> dict[str, set[int]]:
     axis = changed.pop() if group.sort == "shape" and len(changed) == 1 else -1  # the one dimension that changes
     found: dict[str, set[int]] = {}
     for extra in group.alike:
-        if extra.change.what != group.sort:
+        if extra.change.what != group.sort or (group.name == SLICE and extra.change.subject != group.first.subject):
             continue  # there was nothing of it
         old, new, before, now = extra.change.old, extra.change.new, extra.change.against, extra.record.program
         found.setdefault(_value(old, axis), set()).add(before)

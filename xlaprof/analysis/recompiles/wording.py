@@ -96,9 +96,12 @@ class Slice(NamedTuple):
 
 
 def position_of(code: str, change: Change) -> Slice | None:
-    """Where a line reads or writes, if that changed: by its one slice, or its one index that is no constant."""
+    """Where a line reads or writes, if that changed: by its one slice, or its one index that is no constant.
+
+    A slice without a start begins at 0; without an end it has no code.
+    """
     taken = [(node, axis, one) for node in nodes(code, ast.Subscript) for axis, one in _axes(node)]
-    if change.subject == "start of aten::slice":
+    if change.subject in ("start of aten::slice", "end of aten::slice"):
         found = [one for one in taken if _has_bounds(one[2])]
         # an index takes a dimension away
         known = len(found) == 1 and all(isinstance(one, ast.Slice) for _, one in _axes(found[0][0]))
@@ -116,9 +119,10 @@ def position_of(code: str, change: Change) -> Slice | None:
     value = next((ast.unparse(one.value) for one in nodes(code, ast.Assign) if one.targets == [node]), "")
     if not isinstance(index, ast.Slice):
         return Slice(ast.unparse(node.value), axis, ast.unparse(index), "", value)
-    if index.lower is None or index.upper is None or index.step is not None:
+    if index.upper is None or index.step is not None:
         return None
-    return Slice(ast.unparse(node.value), axis, ast.unparse(index.lower), ast.unparse(index.upper), value)
+    start = ast.unparse(index.lower) if index.lower is not None else "0"
+    return Slice(ast.unparse(node.value), axis, start, ast.unparse(index.upper), value)
 
 
 def writes(code: str) -> bool:

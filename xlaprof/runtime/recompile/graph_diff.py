@@ -48,6 +48,7 @@ _LISTED = 8  # differences in a diff, unless there are more sorts of them
 #: differences of one sort in a diff; but as many as are listed of shapes, for all of a batch are padded, and of lines
 #: that are given another number, for one number may be at all of them
 _OF_A_SORT = 3
+_OF_A_LINE = 2  # numbers listed of each line: a slice has two bounds
 _OPERATIONS = 4  # listed of a block, on either side
 _MOST = 0.8  # a barrier ran a block if the block is at least this share of the barrier's graph
 _INPUTS = frozenset({"shape", "dtype", "sharding"})
@@ -233,18 +234,24 @@ class _Recording:
         )
 
     def _listed(self) -> list[Found]:
-        """The first differences of each sort: what differs, in which part of training, of a parameter or not."""
+        """The first differences of each sort: what differs, in which part of training, of a parameter or not.
+
+        The runtime's own write through a view is given the numbers that the view was given, which the program called.
+        """
         listed: list[Found] = []
         sorts: Counter[tuple[Any, ...]] = Counter()
-        lines: set[tuple[Any, ...]] = set()
+        lines: Counter[tuple[Any, ...]] = Counter()
+        called = any(one.kind in _NUMBERS and _is_called(one.came) for one in self.found.differences)
         for one in self.found.differences:
+            if called and one.kind in _NUMBERS and not _is_called(one.came):
+                continue
             role = one.came.role if one.came is not None else ""
             roles = frozenset(one.block.roles) if one.block is not None else role
             sort = one.kind, roles, one.kind == "shape" and not role and bool(self._parameter(one.input))
             sorts[sort] += 1
             line = sort, one.came.frames if one.came is not None else ()
-            is_wide = one.kind == "shape" or (one.kind in _NUMBERS and line not in lines)
-            lines.add(line)
+            lines[line] += 1
+            is_wide = one.kind == "shape" or (one.kind in _NUMBERS and lines[line] <= _OF_A_LINE)
             most = _LISTED if is_wide else _OF_A_SORT
             if sorts[sort] == 1 or (sorts[sort] <= most and len(listed) < _LISTED):
                 listed.append(one)
@@ -440,9 +447,14 @@ def _is_random(nodes: tuple[Node, ...]) -> bool:
     return any(node.op is not None and node.op.random for node in nodes)
 
 
+def _is_called(node: Node | None) -> bool:
+    """Whether the program called the operation."""
+    return node is not None and node.op is not None and node.op.func is not None
+
+
 def _called(nodes: tuple[Node, ...]) -> Node | None:
     """The first operation called by the program, else the first of the runtime's own."""
-    return next((node for node in nodes if node.op is not None and node.op.func is not None), next(iter(nodes), None))
+    return next(filter(_is_called, nodes), next(iter(nodes), None))
 
 
 def origin(tape: Tape, storage: Storage) -> tuple[Frames, bool]:
