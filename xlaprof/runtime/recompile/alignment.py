@@ -1,8 +1,9 @@
 """Two graphs of one barrier side by side: which operations are the same, and what differs.
 
-Operations of the same name from the same line are a pair; all others came or went. The arguments of a pair are compared
-after values of the old graph are mapped to those of the new, so that consequences of an earlier difference (the sizes
-after a size) are not listed again.
+Operations of the same name from the same line are a pair; all others came or went. Where another part of the program
+began with the same operations, it has recorded them before, and its lines are theirs: such ones need only the name. The
+arguments of a pair are compared after values of the old graph are mapped to those of the new, so that consequences of
+an earlier difference (the sizes after a size) are not listed again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from xlaprof.runtime.trace.trie import Const, Packed, Ref
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
     from xlaprof.runtime.tape.graph import Graph
     from xlaprof.runtime.trace.trie import Node
@@ -97,13 +99,16 @@ class Alignment:
         return any(found.kind in ("shape", "dtype") for found in self.differences)
 
 
-def align(old: Graph, new: Graph) -> Alignment:
-    """How ``new`` differs from ``old``, in the order of recording."""
+def align(old: Graph, new: Graph, shared: AbstractSet[int] = frozenset()) -> Alignment:
+    """How ``new`` differs from ``old``, in the order of recording.
+
+    ``shared``: ids of nodes that another part of the program recorded first, so that they have its lines.
+    """
     mapping = _Mapping(old, new)
     found: list[Found] = []
     blocks: list[Unmatched] = []
     common = -1
-    for tag, i, i_end, j, j_end in _opcodes(old.nodes, new.nodes):
+    for tag, i, i_end, j, j_end in _opcodes(old.nodes, new.nodes, shared):
         if tag == "equal":
             for a, b in zip(old.nodes[i:i_end], new.nodes[j:j_end], strict=True):
                 if len(found) < _LIMIT:
@@ -148,7 +153,7 @@ def _trains(graph: Graph) -> bool:
 _Opcode = tuple[str, int, int, int, int]
 
 
-def _opcodes(old: tuple[Node, ...], new: tuple[Node, ...]) -> list[_Opcode]:
+def _opcodes(old: tuple[Node, ...], new: tuple[Node, ...], shared: AbstractSet[int]) -> list[_Opcode]:
     """Which ranges of the two graphs are equal, and which differ."""
     if len(old) == len(new) and all(a.op is b.op or _name(a) == _name(b) for a, b in zip(old, new, strict=True)):
         return [("equal", 0, len(old), 0, len(new))] if old else []
@@ -164,6 +169,20 @@ def _opcodes(old: tuple[Node, ...], new: tuple[Node, ...]) -> list[_Opcode]:
     found += [(tag, head + i, head + i_end, head + j, head + j_end) for tag, i, i_end, j, j_end in inner]
     if tail:
         found.append(("equal", len(a) - tail, len(a), len(b) - tail, len(b)))
+    return [part for one in found for part in (_by_name(old, new, one, shared) if one[0] == "replace" else [one])]
+
+
+def _by_name(old: tuple[Node, ...], new: tuple[Node, ...], one: _Opcode, shared: AbstractSet[int]) -> list[_Opcode]:
+    """A range that differs, without the pairs of one name of which either is ``shared``."""
+    _, i, i_end, j, j_end = one
+    left, right = old[i:i_end], new[j:j_end]
+    if len(left) * len(right) > _EFFORT or shared.isdisjoint(map(id, (*left, *right))):
+        return [one]
+    matched = SequenceMatcher(None, [*map(_name, left)], [*map(_name, right)], autojunk=False)
+    found: list[_Opcode] = []
+    for tag, a, a_end, b, b_end in matched.get_opcodes():
+        known = all(id(x) in shared or id(y) in shared for x, y in zip(left[a:a_end], right[b:b_end], strict=False))
+        found.append((tag if tag != "equal" or known else "replace", i + a, i + a_end, j + b, j + b_end))
     return found
 
 

@@ -15,6 +15,8 @@ from xlaprof.runtime.trace.program_text import parsed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from xlaprof.runtime.tape.known_traces import KnownTrace
+
     from .alignment import Unmatched
 
     Frames = tuple[RawFrame, ...]
@@ -107,6 +109,33 @@ def common_length(one: tuple[Any, ...], other: tuple[Any, ...]) -> int:
             break
         count += 1
     return count
+
+
+def of_other_parts(these: Iterable[KnownTrace], others: Iterable[KnownTrace]) -> set[int]:
+    """Ids of nodes of ``these`` traces of one barrier that another part of the program recorded first, with its lines.
+
+    They lie nearer to the barrier of that part: in its loop, or below the call that it is below.
+    """
+    mine = {id(node): (node, known.place) for known in these for node in known.graph.nodes}
+    found = set()
+    for other in others:
+        for one in mine.keys() & set(map(id, other.graph.nodes)):
+            node, place = mine[one]
+            if _nearness(node.frames, other.place) > _nearness(node.frames, place):
+                found.add(one)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _nearness(stack: Frames, other: Frames) -> tuple[int, bool]:
+    """How many calls two stacks share from the outermost on, and whether their lines below lie in one loop."""
+    one, two = whole(stack)[::-1], whole(other)[::-1]
+    shared = common_length(one, two)
+    if shared >= min(len(one), len(two)):
+        return shared, False
+    a, b = one[shared], two[shared]
+    head = loop_line(a.file, a.line)
+    return shared, (a.file, a.func) == (b.file, b.func) and head > 0 and head == loop_line(b.file, b.line)
 
 
 def _condition(frame: RawFrame, *others: Frames) -> int:

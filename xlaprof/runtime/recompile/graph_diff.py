@@ -24,7 +24,7 @@ from xlaprof.runtime.trace.trie import Packed, Ref
 
 from .alignment import Alignment, Found, Unmatched, align, is_same_work, token
 from .along import along
-from .conditions import condition, decision, names
+from .conditions import condition, decision, names, of_other_parts
 from .deciding_values import changed
 from .loop_iterations import choices, iterations, numbers, selected
 from .places import Places, line_of, operation, show
@@ -141,7 +141,7 @@ def _graph_diff(tape: Tape, new: KnownTrace, storages: Sequence[Storage], places
     versions = [known for known in here if _is_version(known, new)]
     if here and not versions:
         return GraphDiff()  # another phase of the program ends at the same line
-    diff = _Recording(tape, *_closest(versions, new), new, places).diff(storages) if versions else None
+    diff = _Recording(tape, *_closest(tape, versions, new), new, places).diff(storages) if versions else None
     return diff or departure(places, tape.divergence, new.end, new.key)
 
 
@@ -165,14 +165,16 @@ def _is_version(old: KnownTrace, new: KnownTrace) -> bool:
     return not turns and not others and is_same_work(old.graph, new.graph)
 
 
-def _closest(versions: list[KnownTrace], new: KnownTrace) -> tuple[KnownTrace, Alignment]:
+def _closest(tape: Tape, versions: list[KnownTrace], new: KnownTrace) -> tuple[KnownTrace, Alignment]:
     """The graph that explains a new one best, and how they differ.
 
     Where causes interleave, the latest graph differs in several of them, and another only in a part of these: that one.
     Otherwise the latest, unless another is more than twice as close.
     """
     versions.sort(key=lambda known: known.end.last_used, reverse=True)
-    compared = [(known, align(known.graph, new.graph)) for known in versions[:_COMPARED]]
+    elsewhere = (known for known in _others(tape, new) if not _ends_where(known, new))
+    shared = of_other_parts([new, *versions], elsewhere)
+    compared = [(known, align(known.graph, new.graph, shared)) for known in versions[:_COMPARED]]
     latest = compared[0]
     all_of_it = latest[1].contents
     simpler = [pair for pair in compared[1:] if pair[1].contents < all_of_it]
