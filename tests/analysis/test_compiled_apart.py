@@ -32,7 +32,7 @@ class Compiled:
         self.graphs = 0
 
     def compile(self, ms: float = 500, graph: str = "same", ops: int = 16, parts: int = 0, guard: Guard | None = None,
-                backward: bool = False) -> Compiled:  # fmt: skip
+                backward: bool = False, key: dict[str, str] | None = None) -> Compiled:  # fmt: skip
         where = {"stack": self.call, "code": self.code, "func": self.func}
         name = f"0/{self.graphs}"
         if guard is not None:
@@ -40,7 +40,7 @@ class Compiled:
         start = self.story.now
         self.story.spend(ms)
         self.story.emit(DynamoCompile(start, round(ms * MS), name, ops=ops, graph=graph, parts=parts,
-                                      backward=backward, **where))  # type: ignore[arg-type]  # fmt: skip
+                                      backward=backward, key=key or {}, **where))  # type: ignore[arg-type]  # fmt: skip
         self.graphs += not backward
         return self
 
@@ -103,6 +103,25 @@ def test_as_many_graphs_that_are_not_the_same_are_told_with_their_operations() -
     assert more.told[-1] == "no graph is the same on all: 16 operations on rank 0, 15, 15 operations on rank 1"
     older = [Compiled(0).compile(graph=""), Compiled(1).compile()]
     assert beside(*older) == (), "a recording without hashes says nothing of them"
+
+
+def test_the_parts_in_which_the_keys_of_one_graph_differ_are_named() -> None:
+    """Settings are told once, and again where they change: in a backward graph, here."""
+    key = {"gm": "a", "example_inputs": "b", "system_info": "c"}
+    settings = {"inductor_config[max_autotune]": "off", "inductor_config[cpp.threads]": "one"}
+    ranks = [Compiled(rank, 3).compile(key=key | settings) for rank in range(3)]
+    assert beside(*ranks) == ()
+    for rank, one in enumerate(ranks):
+        changed = {"inductor_config[max_autotune]": "on"} if rank == 1 else {}
+        one.compile(20, backward=True, key={"gm": "back"} | changed)
+        one.compile(graph="another", guard=size(32), key=key | {"gm": "d"})
+    (found,) = beside(*ranks)
+    assert found.told == (
+        "the same graph has other keys in inductor's cache on ranks 0, 2 and rank 1, so each compiles it for itself: "
+        "they differ in torch._inductor.config.max_autotune",
+    )
+    older = [Compiled(0).compile(), Compiled(1).compile(key=key | settings)]
+    assert beside(*older) == (), "a recording without keys says nothing of them"
 
 
 def test_a_line_of_a_ranks_own_is_no_wait_though_it_may_be_where_the_rank_stood() -> None:

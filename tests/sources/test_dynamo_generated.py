@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import xlaprof
 from tests.sources.observed import Observed, observing
 from xlaprof.events import DynamoCompile, GeneratedCode, Kernel
-from xlaprof.sources.dynamo import generated
+from xlaprof.sources.dynamo.inductor import generated
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # what inductor imports is deprecated
 FACTOR = 1 + random.random()  # a graph that inductor has in no cache

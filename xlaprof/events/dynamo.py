@@ -97,6 +97,9 @@ class DynamoCompile(Event, frozen=True, tag="dynamo"):
     bucket: Count = 0  # bytes of such a bucket
     conversions: List[Conversion] = []  # in the captured graph
     double: Count = 0  # operations of it that make float64 numbers
+    #: with several ranks: what the graph's key in inductor's cache is made of, as hashes. A setting
+    #: ("inductor_config[...]") that is not named is as it was last
+    key: Table[String, String] = {}
 
 
 class Guard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

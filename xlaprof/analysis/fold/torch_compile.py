@@ -45,6 +45,8 @@ _FEW = 8  # operations: as many come again by chance
 _RESETS = 32  # lines kept apart per function
 _KERNELS = 512  # kept apart per function
 _STEPS = 4  # names of steps that are looked at when a limit is hit
+_SETTING = "inductor_config"  # how the names of such parts of a key begin
+_SETTINGS = 4_096  # kept apart
 _OPEN = 1_000  # compilations whose end is still to come
 
 
@@ -60,6 +62,13 @@ class Took(NamedTuple):
     number: int  # the so-manieth of its name
     dur: int  # ns, without compiling
     compiling: int  # ns beside it
+
+
+class CacheKey(NamedTuple):
+    """What the key of a graph in inductor's cache is made of: name and hash."""
+
+    parts: Mapping[str, str]
+    settings: Mapping[str, str]  # one mapping for all graphs between two changes
 
 
 class BreakTally(Tally):
@@ -108,6 +117,7 @@ class FunctionTally(Tally):
     bucket_most: int = 0  # bytes of a bucket
     spans: list[tuple[int, int]] = msgspec.field(default_factory=list)  # t and dur of each of its compilations
     texts: set[tuple[str, int]] = msgspec.field(default_factory=set)  # hash of a captured graph, its operations
+    keys: dict[str, CacheKey] = msgspec.field(default_factory=dict)  # by that hash
 
 
 class BackendTally(Tally):
@@ -191,6 +201,7 @@ class TorchCompile:
         self._function: FunctionTally | None = None  # the function compiled last
         self._latest: RecompileRecord | None = None  # the version compiled last, if that was a recompilation
         self._parts: dict[str, Part] = {}  # hash of a graph's operations -> whose they were first
+        self._settings: Mapping[str, str] = {}  # of inductor, as hashes: what keys are made of
         self._tuned: dict[str, int] = {}  # ns, for the compilation that goes on
         self._pieces: list[PieceTally] = []  # what it counts for, if it was the first version beside a break
 
@@ -326,6 +337,7 @@ class TorchCompile:
         call.compiles += 1
         call.dur += event.dur
         call.broken = call.broken or any(tally.event.gb != RAISED for tally in breaks)
+        made_of = self._key(event.key) if event.key else None
         if event.compiled and not event.backward:
             function.ops += event.ops
             if event.ops and event.phases:
@@ -344,9 +356,18 @@ class TorchCompile:
             function.bucket_most = max(function.bucket_most, event.bucket)
             if event.graph and len(function.texts) < _FRAMES:
                 function.texts.add((event.graph, event.ops))
+                if made_of is not None:
+                    function.keys.setdefault(event.graph, made_of)
             call.ops += event.ops
             if event.ops and len(function.graphs) < _FRAMES:
                 function.graphs.add(event.compile.rpartition("/")[0])
+
+    def _key(self, key: Mapping[str, str]) -> CacheKey:
+        """A graph's key, whose settings are told where they are not as they were."""
+        changed = {name: value for name, value in key.items() if name.startswith(_SETTING)}
+        if changed and len(self._settings) < _SETTINGS:
+            self._settings = {**self._settings, **changed}
+        return CacheKey({name: value for name, value in key.items() if name not in changed}, self._settings)
 
     def _with_backend(self, event: DynamoCompile) -> None:
         tally = self.backends.setdefault(event.backend, [BackendTally(event)])[0]

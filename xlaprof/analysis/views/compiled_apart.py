@@ -20,6 +20,7 @@ from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import MOST, NAMED
 from xlaprof.analysis.views.details import Details, Function, Stood
 from xlaprof.text.quantities import duration, plural, times
+from xlaprof.text.strings import enumerated
 
 _WORTH_S = 0.2  # a compilation that is shorter, and a wait, are not told
 _OF_IT = 0.1  # of a compilation: a wait for it that is shorter is not told
@@ -28,6 +29,14 @@ _MOST = 200  # functions
 _TOGETHER = re.compile(
     r"backward\(|\b(all_reduce|all_gather\w*|all_to_all\w*|reduce_scatter\w*|barrier)\(|\b(dist|distributed)\.\w+\("
 )
+
+_SETTING = re.compile(r"inductor_config\[(.+)\]")
+#: parts of a key, in words
+_PARTS = {
+    "gm": "the graph that AOTAutograd made",
+    "example_inputs": "the inputs",
+    "system_info": "the machine (system_info)",
+}
 
 _Member = tuple[RunInfo, int, Details]  # of a rank; the step it has come to
 _Key = tuple[str, tuple[str, int]]  # of a function: name, file and line
@@ -49,6 +58,28 @@ class Alike(msgspec.Struct, frozen=True):
 
     ranks: tuple[int, ...]
     ops: tuple[int, ...]  # of each graph
+
+
+class OtherKey(msgspec.Struct, frozen=True):
+    """A graph that is the same on ranks, but not its key in inductor's cache."""
+
+    ranks: tuple[tuple[int, ...], ...]  # those that have one key, together
+    parts: tuple[str, ...]  # of the key, in which they differ: "inductor_config[max_autotune]", "system_info"
+
+    @property
+    def told(self) -> str:
+        """All of it, in a sentence."""
+        ranks, parts = [numbers(one) for one in self.ranks], [*map(_part, self.parts)]
+        return (
+            f"the same graph has other keys in inductor's cache on {enumerated(ranks, NAMED)}, "
+            f"so each compiles it for itself: they differ in {enumerated(parts, NAMED)}"
+        )
+
+
+def _part(name: str) -> str:
+    """ "torch._inductor.config.max_autotune" """
+    setting = _SETTING.fullmatch(name)
+    return f"torch._inductor.config.{setting[1]}" if setting else _PARTS.get(name, name)
 
 
 class Waited(msgspec.Struct, frozen=True):
@@ -92,11 +123,13 @@ class Apart(msgspec.Struct, frozen=True):
         Alike, ...
     ] = ()  # where as many are not the same, or none is on all; empty: nothing like that is known
     waits: tuple[Waited, ...] = ()  # the longest first
+    keys: OtherKey | None = None  # of the first graph whose ranks have several
 
     @property
     def told(self) -> tuple[str, ...]:
         """All of it, in sentences."""
-        return (*self._counts(), *self._graphs(), *map(_wait, self.waits))
+        keys = (self.keys.told,) if self.keys is not None else ()
+        return (*self._counts(), *self._graphs(), *keys, *map(_wait, self.waits))
 
     def _counts(self) -> Iterator[str]:
         by: dict[tuple[int, int, int, tuple[str, ...]], list[OfRank]] = defaultdict(list)
@@ -169,9 +202,10 @@ def apart(members: Sequence[_Member]) -> list[Apart]:
         waited = (wait for rank, function in having.items() for wait in _waits(rank, function.spans, members))
         waits = tuple(sorted(waited, key=lambda one: -one.seconds)[:NAMED])
         alike = tuple(_alike({rank: having[rank] for rank in come if rank in having}))
+        keys = _keys(having)
         unlike = len({(row.graphs, row.again, row.parts) for row in rows}) > 1
-        if unlike or alike or waits:
-            found.append(Apart(one.name, one.place, step, rows, alike, waits))
+        if unlike or alike or waits or keys is not None:
+            found.append(Apart(one.name, one.place, step, rows, alike, waits, keys))
     return sorted(found, key=_cost, reverse=True)[:_MOST]
 
 
@@ -206,6 +240,23 @@ def _alike(having: dict[int, Function]) -> Iterator[Alike]:
     if len(by) > 1:
         for graphs, ranks in by.items():
             yield Alike(tuple(sorted(ranks)), tuple(ops for _, ops in graphs))
+
+
+def _keys(having: dict[int, Function]) -> OtherKey | None:
+    """The first graph of which ranks have different keys."""
+    by_graph: dict[str, dict[int, dict[str, str]]] = defaultdict(dict)
+    for rank, function in having.items():
+        for graph, key in function.keys:
+            by_graph[graph][rank] = {**key.parts, **key.settings}
+    for keys in by_graph.values():
+        names = dict.fromkeys(name for key in keys.values() for name in key)
+        other = tuple(name for name in names if len({key.get(name) for key in keys.values()}) > 1)
+        if other:
+            ranks: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
+            for rank, made_of in sorted(keys.items()):
+                ranks[tuple(map(made_of.get, other))].append(rank)
+            return OtherKey(tuple(map(tuple, ranks.values())), other)
+    return None
 
 
 def unended(members: Sequence[_Member]) -> list[Unended]:

@@ -14,7 +14,7 @@ import msgspec
 from xlaprof.analysis.evidence.compilation import program_stat
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.jit import JitRecord
-from xlaprof.analysis.fold.torch_compile import BreakTally, Part, RecompileRecord
+from xlaprof.analysis.fold.torch_compile import BreakTally, CacheKey, Part, RecompileRecord
 from xlaprof.analysis.model import Place, ProgramStat
 from xlaprof.analysis.sums import grouped
 from xlaprof.analysis.timeline.host import CAUSES
@@ -90,6 +90,7 @@ class Function(msgspec.Struct, frozen=True):
     again: tuple[Again, ...] = ()
     parts: int = 0  # into which a graph is split for DistributedDataParallel; 0: it is whole
     texts: tuple[tuple[str, int], ...] = ()  # hash and operations of each graph it is, the same on all ranks; sorted
+    keys: tuple[tuple[str, CacheKey], ...] = ()  # hash of such a graph, and what its key in inductor's cache is made of
     spans: tuple[tuple[float, float], ...] = ()  # when it was compiled, seconds of the unix clock
 
 
@@ -190,6 +191,7 @@ def _functions(run: Fold) -> Iterator[Function]:
             again=tuple(_again(run, record, record.dur) for record in again.get((code, name), ())),
             parts=tally.parts_most,
             texts=tuple(sorted(tally.texts)),
+            keys=tuple(tally.keys.items()),
             spans=tuple((unix_s(run, start), unix_s(run, start + dur)) for start, dur in tally.spans),
         )
 

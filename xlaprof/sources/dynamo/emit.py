@@ -15,16 +15,18 @@ from msgspec.structs import replace
 
 from xlaprof import events
 from xlaprof.recording import recorder, stacks
+from xlaprof.recording.logfile import rank_and_world
 from xlaprof.recording.stacks import RawFrame, is_library
 from xlaprof.sources.unrolled import Unrolled
 
-from . import conversions, cuda_graphs, generated, hints, process
+from . import conversions, cuda_graphs, hints, process
 from .breaks import user_name
 from .code import form_of
 from .guards import Guard, subject
 from .handed_over import in_the_functions_terms
+from .inductor import cache_key, generated
 from .phases import Phases, Tuned
-from .record import Broke, Captured, Compiled, Part, Recompiles, Specialized, compile_id, parse
+from .record import Broke, Captured, Compiled, Keyed, Part, Recompiles, Specialized, compile_id, parse
 from .unrolled import captured
 
 #: functions remembered, by their number; and versions whose objects are
@@ -58,6 +60,9 @@ class Emitter:
         self._captured: dict[str, Captured] = {}  # compile id -> the graph
         self._constants: dict[tuple[str, str], tuple[RawFrame, ...]] = {}  # (compile id, size) -> what made it one
         self._broken = ""  # compile id of the break that came last
+        #: compile id -> what the key of its graph in inductor's cache is made of; only with several ranks
+        self._keys: dict[str, dict[str, str]] = {}
+        self._settings: dict[str, str] = {}  # of these, as they were told last
         self._parts: dict[str, tuple[int, int]] = {}  # compile id -> its parts, and bytes of a bucket of DDP
         self._unrolled: dict[str, Unrolled] = {}  # compile id -> what a loop made of that graph
         self._converted: dict[str, conversions.Converted] = {}  # compile id -> what that graph converts
@@ -85,6 +90,9 @@ class Emitter:
         elif isinstance(found, Part):
             parts, bucket = (0, process.bucket()) if found.whole else self._parts.get(found.compile, (0, 0))
             _bound(self._parts)[found.compile] = parts + (not found.whole), bucket
+        elif isinstance(found, Keyed):
+            if rank_and_world()[1] > 1 and found.compile not in self._keys:  # of several graphs, the first
+                _bound(self._keys)[found.compile] = cache_key.read(found.payload)
         elif isinstance(found, Compiled):
             self._compiled(found)
 
@@ -136,7 +144,7 @@ class Emitter:
         self._reset_at = self._rec.stack(stacks.user_frames())
         self._broken = ""
         tables = self._functions, self._objects, self._shapes, self._last, self._captured, self._parts, self._unrolled
-        for table in (*tables, self._constants, self._converted):
+        for table in (*tables, self._constants, self._converted, self._keys):
             table.clear()
 
     # -- a compilation begins
@@ -356,6 +364,7 @@ class Emitter:
             operations=graph.operations,
             parts=parts,
             bucket=bucket,
+            key=self._key(event.compile),
             **self._conversions(event),
         )
         rec.emit(replace(event, backend=rec.text(backend), **where))
@@ -364,6 +373,14 @@ class Emitter:
             rec.emit(
                 events.DynamoLimit(now, event.compile, limit=done.limit, value=done.limit_value, guard=guard, **where)
             )
+
+    def _key(self, compile: str) -> dict[str, str]:
+        """What the graph's key is made of; of the settings, those that are not as they were told last."""
+        key = self._keys.pop(compile, {})
+        settings = {name: value for name, value in key.items() if name.startswith(cache_key.SETTING)}
+        told = {name: value for name, value in settings.items() if self._settings.get(name) != value}
+        self._settings |= told
+        return {name: value for name, value in key.items() if name not in settings} | told
 
     def _conversions(self, event: events.DynamoCompile) -> dict[str, Any]:
         """The fields of what the graph converts."""

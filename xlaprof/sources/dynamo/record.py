@@ -14,6 +14,7 @@ from xlaprof.events import DynamoCompile
 
 from .breaks import Break, parse_break, parse_failure, user_name
 from .guards import Reason, parse_reason
+from .inductor import cache_key
 
 
 class Broke(NamedTuple):
@@ -67,14 +68,20 @@ class Part(NamedTuple):
     whole: bool
 
 
-Parsed = Broke | Specialized | Recompiles | Compiled | Captured | Part
+class Keyed(NamedTuple):
+    """Inductor has looked a graph up in its cache."""
+
+    compile: str
+    payload: Any  # for :func:`.cache_key.read`: long, and of no use to one rank alone
+
+
+Parsed = Broke | Specialized | Recompiles | Compiled | Captured | Part | Keyed
 
 _CACHE = "inductor_fx_local_cache"
 _PART = "submod_"  # how torch.fx calls the parts of a graph
 _VARIABLE = '"Sym('  # the type of a graph's input that is a size
 _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 _CALLED = re.compile(r" = ([\w.]*[A-Za-z_]\w*)\(")
-_DEVICE = re.compile(r"\b((?:cuda|xpu|hpu|npu|mtia|xla|mps|privateuseone)(?:', index=|:))\d+")
 _LIMIT = re.compile(r"exceeding the (\w*recompile_limit) .*?set to (\d+)", re.DOTALL)
 
 
@@ -92,6 +99,8 @@ def parse(metadata: Any, payload: Any) -> Parsed | None:
             return None if failure is None else Broke(compile_id(metadata), failure, raised=True)
         if name == "recompile_reasons" and isinstance(payload, str):
             return Recompiles(compile_id(metadata), tuple(map(parse_reason, _reasons(payload))))
+        if isinstance(name, str) and name.startswith(cache_key.ARTIFACTS):
+            return Keyed(compile_id(metadata), payload)
         return None
     if isinstance(made := metadata.get("symbolic_shape_specialization"), dict):
         return _specialized(made, metadata)
@@ -116,7 +125,7 @@ def graph_hash(text: str) -> str:
 
     Each has a device of another number, and a host may keep the program in a folder of its own.
     """
-    same = _DEVICE.sub(r"\1", _COMMENT.sub("", text))
+    same = cache_key.without_device_numbers(_COMMENT.sub("", text))
     return hashlib.blake2b(same.encode(errors="replace"), digest_size=8).hexdigest()
 
 

@@ -1,0 +1,1 @@
+"""What inductor tells of a graph: its code, and what its key in inductor's cache is made of."""
