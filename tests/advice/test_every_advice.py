@@ -101,7 +101,6 @@ NOT_TAKEN = {
     "or decorate it with torch._dynamo.dont_skip_tracing": "no program is known that gets it",
     "Set {words.scalars_as_inputs}": "a setting that is read when the process starts",
     "Call scheduler.set_begin_index(0)": _PIPELINE,
-    "Keep {} constant, or let it take few values": "not taken yet: few values are few graphs",
     "Call {words.barrier} before the loop{over_turns}": "its graph takes five seconds to compile",
     "Do it in each tenth turn, or more seldom": "what a program does beside its graphs is its own",
     "be filled outside the compiled function": "taken of a list that grows: Let {} grow outside",

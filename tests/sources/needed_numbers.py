@@ -66,7 +66,7 @@ class Looping(Counting):
 
 
 class Buffered(torch.nn.Module):
-    def __init__(self, count: int = 2) -> None:
+    def __init__(self, count: Any = 2) -> None:
         super().__init__()
         self.register_buffer("count", torch.tensor(count))
 

@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
 import torch._dynamo
 from torch._dynamo.decorators import mark_unbacked
 
+from tests.sources.advised import Case, T, calls, times
+from tests.sources.changing_values import CHANGING
 from tests.sources.kept_lists import kept, recent, sung, voiced, weighted
 from tests.sources.made_anew import Distances, Gated, gate, gates
 from tests.sources.needed_numbers import Buffered, Counting, Looping, cutting
@@ -28,31 +30,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-T = torch.ones
-
-
-class Case(NamedTuple):
-    name: str
-    before: Callable[[], Any]
-    words: str  # of the advice
-    after: Callable[[], Any]
-    left: int = 0  # recompilations that remain
-
-
-def calls(function: Any, *arguments: Any, **options: Any) -> Callable[[], Any]:
-    """A program that compiles a function and calls it with each of these."""
-
-    def program() -> None:
-        fast = torch.compile(function, backend="eager", **options)
-        for one in arguments:
-            fast(*(one() if callable(one) else one))
-
-    return program
-
-
-def times(x: Any, k: Any = 2) -> Any:
-    return x * k
 
 
 def at_times(*, read: bool) -> Callable[[], Any]:  # a schedule's
@@ -260,7 +237,7 @@ RECOMPILATIONS = [
     Case(
         "size",
         calls(times, *sizes(4, 5)),
-        "Mark the dimension dynamic before the first call",
+        " dynamic before the first call, ",
         calls(times, *marked(mark_dynamic, 4, 5)),
     ),
     Case(  # mark_dynamic would raise ConstraintViolationError
@@ -273,9 +250,9 @@ RECOMPILATIONS = [
     Case("last batch", calls(times, *sizes(8, 8, 5)), "pad the last batch to 8", calls(times, *sizes(8, 8, 8))),
     Case(
         "sizes, dynamic=False",
-        calls(times, *sizes(4, 5, 6), dynamic=False),
+        calls(times, *sizes(4, 5, 6, 7), dynamic=False),
         "torch._dynamo.maybe_mark_dynamic(x, 0), or compile without dynamic=False",
-        calls(times, *marked(mark_dynamic, 4, 5, 6), dynamic=False),
+        calls(times, *marked(mark_dynamic, 4, 5, 6, 7), dynamic=False),
     ),
     Case(
         "objects of a class that loop",
@@ -291,9 +268,9 @@ RECOMPILATIONS = [
     ),
     Case(
         "without dynamic=False",
-        calls(times, *sizes(4, 5, 6), dynamic=False),
+        calls(times, *sizes(4, 5, 6, 7), dynamic=False),
         "without dynamic=False",
-        calls(times, *sizes(4, 5, 6)),
+        calls(times, *sizes(4, 5, 6, 7)),
         left=1,
     ),
     Case("size of 1", calls(times, *sizes(8, 1, 8)), "to 2 or more where it is 1", calls(times, *sizes(8, 8, 8))),
@@ -355,7 +332,7 @@ RECOMPILATIONS = [
     Case(
         "attribute",
         counted,
-        " instead of a Python number, where the code only computes with it; else",
+        " instead of a Python number, where the code only computes with it; or set",
         counted_in_a_buffer,
     ),
     Case("attribute of a branch", cutting("condition"), "Compute both branches in each call", cutting("mask")),
@@ -366,7 +343,7 @@ RECOMPILATIONS = [
     Case(
         "name",
         calls(chosen, (T(3), "a"), (T(3), "b")),
-        "pass what it stands for, as a tensor",
+        " constant, or choose outside",
         calls(times, (T(3), torch.tensor(2.0)), (T(3), torch.tensor(3.0))),
     ),
     Case(
@@ -399,7 +376,7 @@ RECOMPILATIONS = [
         "The code asks about this size: decide outside the compiled function",
         calls(bounded, *sizes(8, 5), dynamic=True),
     ),
-    Case("kind", of_kinds("sin", "cos"), " before the first call, and keep it: ", of_kinds("cos", "cos")),
+    Case("kind", of_kinds("sin", "cos"), " before the first call, and keep it, unless ", of_kinds("cos", "cos")),
     Case(
         "another attribute", with_options(at_first=False), "Keep what the guard asks for", with_options(at_first=True)
     ),
@@ -448,6 +425,7 @@ RECOMPILATIONS = [
         "Pass the tensor, t, in place of t.item()",
         at_times(read=False),
     ),
+    *CHANGING,
     Case("backend", backends(backend(), backend()), "same backend", backends(one_backend, one_backend)),
 ]
 

@@ -251,6 +251,7 @@ def _section(what: str, functions: CompiledFunctions, findings: Iterable[Finding
         bill.by = {one.id: one.kind for one in findings}
     bill.normal["first compilations"] = charged.get("first", 0.0)
     bill.normal[necessary] = charged.get("necessary", 0.0)
+    bill.normal["a graph for each size, as dynamic=False asks"] = charged.get("chosen", 0.0)
     bill.normal["compilations that failed"] = charged.get("failed", 0.0)
     bill.unknown["compiled again, and the recording does not say why"] = charged.get("unexplained", 0.0)
     return bill

@@ -253,3 +253,15 @@ def needed_for(code: str, name: str) -> str:
             if part is not None and name.rpartition(".")[2] in re.findall(r"\w+", ast.unparse(part)):
                 return need
     return ""
+
+
+def needed_by_head(code: str, name: str) -> str:
+    """The same of the head of a block that has the value under a name of its own: ``if on:`` in a loop over a list."""
+    if re.search(rf"\b{re.escape(name.rpartition('.')[2])}\b", code):
+        return ""
+    for node in nodes(code, ast.stmt):
+        if isinstance(node, ast.If | ast.While) and any(names(node.test)):
+            return "condition"
+        if isinstance(node, ast.For) and called(node.iter) == "range":
+            return "loop"
+    return ""

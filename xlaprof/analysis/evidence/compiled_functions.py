@@ -12,7 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from heapq import nlargest
-from itertools import islice
+from itertools import chain, islice
 
 from msgspec.structs import replace
 
@@ -20,7 +20,8 @@ from xlaprof.analysis.evidence.activities import innermost
 from xlaprof.analysis.evidence.breaks import broken, function_name
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.guard_failures.sorting import sort_out
+from xlaprof.analysis.evidence.guard_failures.case import sizes_of_dim
+from xlaprof.analysis.evidence.guard_failures.sorting import Blamed, cost_s, sort_out
 from xlaprof.analysis.evidence.guard_failures.told import steps_around_limit
 from xlaprof.analysis.fold.torch_compile import RAISED, FunctionTally
 from xlaprof.analysis.model import (
@@ -47,8 +48,9 @@ from xlaprof.analysis.principles import (
     WORTH_SAYING,
 )
 from xlaprof.analysis.statements import nodes
-from xlaprof.events import Look
-from xlaprof.text.quantities import duration, percent, plural, size_text
+from xlaprof.events import Guard, Look
+from xlaprof.text.quantities import duration, percent, plural, size_text, times
+from xlaprof.text.strings import enumerated
 
 UNACCOUNTED = "unaccounted"
 _SAVES = "checkpoint"
@@ -149,12 +151,13 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterato
     functions = facts.run.torch_compile.functions.values()
     told = {one.event.compile for here in broken(facts).values() for one in here.tallies if one.event.skipped}
     failed = [one for one in facts.run.torch_compile.failed if one.compile not in told]  # which broke nothing
-    again, _, necessary = sort_out(facts)
+    again, _, necessary, chosen = sort_out(facts)
     charged = {
         "break": sum(one.cost_s for one in findings if one.kind == "graph_break"),
         "loop": sum(one.cost_s for one in findings if one.kind == "unrolled_loop" and not one.operation),
         "recompile": sum(record.dur for group in again for record, _, _ in group) / 1e9,
         "necessary": sum(record.dur for record in necessary) / 1e9,
+        "chosen": sum(map(cost_s, chosen)),
         "failed": sum(one.dur for one in failed) / 1e9,
         "unexplained": sum(one.unknown for one in functions) / 1e9,
     }
@@ -171,12 +174,25 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterato
         "loop": "for the turns of loops, each compiled for itself: see the findings.",
         "recompile": "for compiling again: see the findings.",
         "necessary": f"for {plural(len(necessary), 'version')} for another use of the function (evaluation, an "
-        "optimizer's second step), another object of the class, the other of two sizes under dynamic=False or what "
-        "two threads compiled at once: normal.",
+        "optimizer's second step), another object of the class or what two threads compiled at once: normal.",
+        "chosen": f"for {enumerated([*_chosen(facts, chosen)], NAMED)}: normal, as "
+        "dynamic=False asks for a graph of each size.",
         "failed": f"for {plural(len(failed), 'compilation')} that failed: {'; '.join(failures)}.",
         "unexplained": "is unexplained: compiled again, but the recording does not say why (it began too late).",
     }
     yield from (Charge(what, seconds, why[what]) for what, seconds in charged.items() if seconds > 0)
+
+
+def _chosen(facts: Facts, groups: list[list[Blamed]]) -> Iterator[str]:
+    """ "the 3 sizes 12, 24 and 40 of ids (dimension 1), for which forward was compiled again twice"."""
+    inputs: dict[tuple[str, str, int], list[Guard]] = {}
+    for record, guard, _ in chain.from_iterable(groups):
+        name = function_name(facts, record.event.code, record.event.func) or "the function"
+        inputs.setdefault((name, guard.subject or "an input", max(guard.dim, 0)), []).append(guard)
+    for (name, subject, dim), guards in inputs.items():
+        taken = sorted({int(size) for one in guards for size in sizes_of_dim(one) if size.isdigit()})
+        sizes = f"the {len(taken)} sizes {enumerated(list(map(str, taken)), SHOWN)} of {subject} (dimension {dim})"
+        yield f"{sizes}, for which {name} was compiled again {times(len(guards))}"
 
 
 def _first(facts: Facts, functions: tuple[FunctionTally, ...], total: int) -> str:

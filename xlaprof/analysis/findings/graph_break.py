@@ -25,6 +25,8 @@ from xlaprof.analysis.evidence.breaks import Broken, captured, causes, ending, f
 from xlaprof.analysis.evidence.counted import Matching, values
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.guard_failures import told
+from xlaprof.analysis.evidence.guard_failures.advised import NEEDS
+from xlaprof.analysis.evidence.guard_failures.case import sizes_of_dim
 from xlaprof.analysis.evidence.guard_failures.sorting import (
     LIMIT,
     Blamed,
@@ -34,7 +36,6 @@ from xlaprof.analysis.evidence.guard_failures.sorting import (
     limit_hit,
     sort_out,
 )
-from xlaprof.analysis.evidence.guards import NEEDS, sizes_of_dim
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.torch_compile import CallTally, PieceTally
 from xlaprof.analysis.model import Finding, Place

@@ -350,7 +350,7 @@ class MemoryStat(msgspec.Struct, frozen=True):
 class Charge(msgspec.Struct, frozen=True):
     """A part of the time that ``torch.compile``, or JAX, spent on compiling, with its reason."""
 
-    what: str  # "first" | "necessary" | "break" | "recompile" | "failed" | "unexplained"
+    what: str  # "first" | "necessary" | "chosen" | "break" | "recompile" | "failed" | "unexplained"
     seconds: float
     why: str  # a sentence
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from xlaprof.analysis.evidence import guards as texts
 from xlaprof.analysis.evidence.breaks import Broken, Line, broken
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.guards import sizes_of_dim
+from xlaprof.analysis.evidence.guard_failures.case import filled, named, sizes_of_dim
+from xlaprof.analysis.evidence.guard_failures.guards import by_caller, maker
 from xlaprof.analysis.fold.torch_compile import RecompileRecord
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
@@ -55,6 +55,7 @@ class Sorted(NamedTuple):
     found: list[list[Blamed]]  # a finding each
     behind: dict[Line, list[Blamed]]  # the finding on a graph break, which handed over another value than before
     necessary: list[RecompileRecord]  # none
+    chosen: list[list[Blamed]]  # none: sizes, each of which is to have a graph of its own
 
 
 def sort_out(facts: Facts) -> Sorted:
@@ -66,7 +67,7 @@ def sort_out(facts: Facts) -> Sorted:
     groups: dict[_Key, list[Blamed]] = {}
     pieces: dict[tuple[object, ...], _Key] = {}
     first_of: dict[tuple[object, ...], _Key] = {}  # what is one cause everywhere -> its first group
-    known: dict[tuple[int, str, str], Place] = {}  # guard -> line that made it; not every version has it
+    known = _made_at(facts)
     again: dict[str, RecompileRecord] = {}  # by compile id: those that were not necessary
     earlier: dict[int, list[tuple[Blamed, list[Blamed]]]] = {}  # by function, with those that it belongs to
     for record in facts.run.torch_compile.recompiles:
@@ -89,15 +90,16 @@ def sort_out(facts: Facts) -> Sorted:
             cause = record if is_gradless(facts, record) else _caused_by(record, again)
             again[record.event.compile] = cause
             guard = to_blame(cause)
-            same, made = (record.event.code, guard.kind, texts.named(guard)), facts.place(guard.stack)
-            if not is_a_librarys(facts, record.event.code):  # which several lines of the program may run
-                made = known.setdefault(same, made) if made.line else known.get(same, NOWHERE)
+            same = record.event.code, guard.kind, named(guard)
+            made = known.get(same, NOWHERE)
+            if is_a_librarys(facts, record.event.code):  # which several lines of the program may run
+                made = facts.place(guard.stack)
             place = _place(facts, cause, guard, made)
             kind = f"{'shape' if guard.kind == 'stride' else guard.kind} {guard.dim}"  # another dimension, other advice
             # One size that changes recompiles all pieces of a function, and each piece has a name of its own for it.
-            went = sizes_of_dim(guard) if guard.new else (texts.named(guard),)
+            went = sizes_of_dim(guard) if guard.new else (named(guard),)
             change = (*place.at, kind, *went, record.step)
-            key = pieces.setdefault(change, (*place.at, kind, texts.named(guard)))
+            key = pieces.setdefault(change, (*place.at, kind, named(guard)))
             if record.another and guard.kind != "stride":  # each object of the class has a value of its own
                 key = first_of.setdefault((record.event.code, guard.kind), key)
             elif guard.kind in _OF_SIZE:  # the same size may be new to the lines that train and those that evaluate
@@ -105,16 +107,26 @@ def sort_out(facts: Facts) -> Sorted:
             belongs = groups.setdefault(key, [])
         belongs.append((record, guard, place))
         earlier[record.event.code].append((belongs[-1], belongs))
-    found = []
+    found, chosen = list[list[Blamed]](), list[list[Blamed]]()
     joined = list(groups.values())
-    for leads in (_has_bounds, _fills, _has_entries):
+    for leads in (_has_bounds, _fills, _has_entries, _are_its_keys):
         joined = _join(joined, leads)
     for recompiles in _limited_by_most(joined):
-        if _makes_state(facts, recompiles) or _are_two_sizes(recompiles) or _are_modes(facts, recompiles):
+        if _makes_state(facts, recompiles) or _are_modes(facts, recompiles):
             necessary += recompiles
         else:
-            found.append(recompiles)
-    return Sorted(found, behind, [record for record, _, _ in necessary])
+            (chosen if _are_chosen_sizes(recompiles) else found).append(recompiles)
+    return Sorted(found, behind, [record for record, _, _ in necessary], chosen)
+
+
+def _made_at(facts: Facts) -> dict[tuple[int, str, str], Place]:
+    """By function and guard: the line that made it. Not every version tells it."""
+    known: dict[tuple[int, str, str], Place] = {}
+    for record in facts.run.torch_compile.recompiles:
+        for guard in record.event.guards:
+            if (made := facts.place(guard.stack)).line:
+                known.setdefault((record.event.code, guard.kind, named(guard)), made)
+    return known
 
 
 def _join(groups: list[list[Blamed]], leads: Callable[[list[Blamed], list[Blamed]], bool]) -> list[list[Blamed]]:
@@ -132,22 +144,28 @@ def _has_bounds(number: list[Blamed], bounds: list[Blamed]) -> bool:
     """Whether bounds of a number, which are guards of no other kind, go with the changes of that number, at their
     line."""
     (_, guard, place), (_, bound, where) = number[0], bounds[0]
-    return guard.kind != "guard" == bound.kind and place == where and guard.subject == texts.named(bound)
+    return guard.kind != "guard" == bound.kind and place == where and guard.subject == named(bound)
 
 
-def _fills(filled: list[Blamed], sizes: list[Blamed]) -> bool:
+def _fills(entries: list[Blamed], sizes: list[Blamed]) -> bool:
     """Whether a function fills something as it runs, an entry for each size: it makes the sizes constants, and has the
     versions of before the latest entry compiled again."""
-    if sizes[0][1].kind != "shape" or not texts.filled(filled[0][1]) or not specialized(sizes):
+    if sizes[0][1].kind != "shape" or not filled(entries[0][1]) or not specialized(sizes):
         return False
     versions = {record.event.compile for record, _, _ in sizes}
-    return _are_of_one(filled, sizes) and any(record.event.against in versions for record, _, _ in filled)
+    return _are_of_one(entries, sizes) and any(record.event.against in versions for record, _, _ in entries)
 
 
 def _has_entries(entries: list[Blamed], container: list[Blamed]) -> bool:
     """Whether the length, or the keys, of what a function fills go with what it puts there: its entries lead."""
-    kept = texts.filled(container[0][1])
+    kept = filled(container[0][1])
     return bool(kept) and entries[0][1].subject.startswith(f"{kept}[") and _are_of_one(entries, container)
+
+
+def _are_its_keys(keys: list[Blamed], length: list[Blamed]) -> bool:
+    """Whether the number of a dict's keys, or one of them, goes with the keys, of which versions were made, too."""
+    held = filled(keys[0][1])
+    return bool(held) and keys[0][1].kind != "length" and filled(length[0][1]) == held and _are_of_one(keys, length)
 
 
 def _are_of_one(one: list[Blamed], other: list[Blamed]) -> bool:
@@ -224,7 +242,7 @@ def _is_of_another(record: RecompileRecord) -> bool:
     apart, for the first time.
     """
     guards = record.event.guards
-    if to_blame(record).kind == "reset" or (guards and all(map(texts.maker, guards))):
+    if to_blame(record).kind == "reset" or (guards and all(map(maker, guards))):
         return False
     if to_blame(record).text.startswith(_IN_BETWEEN):
         return True
@@ -282,19 +300,20 @@ def _makes_state(facts: Facts, recompiles: list[Blamed]) -> bool:
     return len(recompiles) == 1 and "/torch/optim/" in file and "self.state" in guard.text
 
 
-def _are_two_sizes(recompiles: list[Blamed]) -> bool:
-    """Whether dynamic=False was asked for, and there are two sizes, without it there would be as many versions; or
-    buckets, of which each is twice the one before.
+def _are_chosen_sizes(recompiles: list[Blamed]) -> bool:
+    """Whether dynamic=False was asked for, so that each size has a graph, and the sizes are few, or each is twice
+    the one before.
 
-    A smaller batch at the end is a size that the program can do without.
+    Without it two of few graphs would be one, which takes longer to compile and to run. A smaller batch at the end is a
+    size that the program can do without, and what changes with a size is a cause by itself.
     """
-    if any(record.event.dynamic != "False" or guard.kind != "shape" for record, guard, _ in recompiles):
+    kinds = {one.kind for record, guard, _ in recompiles for one in (guard, *record.event.guards)}
+    if limit_hit(recompiles) or kinds != {"shape"} or any(one.event.dynamic != "False" for one, _, _ in recompiles):
         return False
     (old, new), *others = changes = {sizes_of_dim(guard) for _, guard, _ in recompiles}
-    if are_doubled({size for change in changes for size in change}):
-        return True
+    taken = {size for change in changes for size in change if size}
     last_batch = recompiles[0][1].dim == 0 and old.isdigit() and new.isdigit() and int(new) < int(old)
-    return not others and not last_batch
+    return (len(taken) <= HABIT or are_doubled(taken)) and not (last_batch and not others)
 
 
 def _are_modes(facts: Facts, recompiles: list[Blamed]) -> bool:
@@ -328,9 +347,9 @@ def to_blame(record: RecompileRecord) -> Guard:
 
 def _place(facts: Facts, record: RecompileRecord, guard: Guard, made: Place) -> Place:
     call = facts.place(record.event.stack)
-    if texts.maker(guard):
+    if maker(guard):
         return facts.place(record.event.code)
-    if (texts.by_caller(guard) and call.line) or not made.line:
+    if (by_caller(guard) and call.line) or not made.line:
         return call if call.line else facts.place(record.event.code)
     return made
 

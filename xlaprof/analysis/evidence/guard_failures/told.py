@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,11 +10,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from xlaprof.analysis import uses
-from xlaprof.analysis.evidence import guards as texts
 from xlaprof.analysis.evidence import library_options
 from xlaprof.analysis.evidence.breaks import function_name
 from xlaprof.analysis.evidence.counted import Known, values
 from xlaprof.analysis.evidence.facts import Facts, listed
+from xlaprof.analysis.evidence.guard_failures import guards as texts
+from xlaprof.analysis.evidence.guard_failures.case import Case, container, named, sizes_of_dim
+from xlaprof.analysis.evidence.guard_failures.case import told as spoken_of
 from xlaprof.analysis.evidence.guard_failures.sorting import (
     LIMIT,
     Blamed,
@@ -23,26 +26,31 @@ from xlaprof.analysis.evidence.guard_failures.sorting import (
     limit_hit,
     sort_out,
     specialized,
+    to_blame,
 )
-from xlaprof.analysis.evidence.guards import Case, sizes_of_dim
 from xlaprof.analysis.fold.torch_compile import RecompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import cited
-from xlaprof.analysis.principles import HABIT
+from xlaprof.analysis.principles import HABIT, NAMED
 from xlaprof.analysis.sums import median
 from xlaprof.events import DynamoLimit, Guard
 from xlaprof.text.quantities import duration, times
 from xlaprof.text.strings import enumerated
 
-#: kinds of guards on what is passed, each of which has to be mended for itself
-_OF_ARGUMENTS = frozenset({"value", "dtype", "requires_grad", "stride", "rank"})
+#: kinds of guards on one thing that the function is given or finds, each of which has to be mended for itself
+_OF_ONE_THING = frozenset({"value", "shape", "dtype", "requires_grad", "stride", "rank"})
+_Subject = tuple[int, str, str]  # a function, a kind of guard, what it is on
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line, kind of change and function."""
-    for recompiles in sort_out(facts).found:
-        yield _finding(facts, recompiles)
+    known = sort_out(facts)
+    groups = [*known.found, *known.behind.values(), *known.chosen]
+    blamed = {_subject(record, guard) for group in groups for record, guard, _ in group}
+    blamed |= {_subject(record, to_blame(record)) for record in known.necessary}
+    for recompiles in known.found:
+        yield _finding(facts, recompiles, list(_with_it(recompiles, blamed)))
     for limit, step in facts.run.torch_compile.limits:
         yield _limit_alone(facts, limit, step)
 
@@ -120,46 +128,31 @@ def _compiled_again(facts: Facts, records: list[RecompileRecord]) -> str:
     return f"{together} {times(each[0])} each" if len(set(each)) == 1 else f"{together} {times(sum(each))} together"
 
 
-def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
+def _finding(facts: Facts, recompiles: list[Blamed], with_it: list[Guard]) -> Finding:
+    """``with_it``: guards on something else that failed with these, each a cause by itself."""
     first, guard, place = recompiles[0]
-    gradless = is_gradless(facts, first)
+    case = _case(facts, recompiles)
     # for which call: it passed one tensor twice, or was in another mode
-    made = _made_for(facts) if guard.kind == "aliasing" or gradless else {}
-    guards = [one for _, one, _ in recompiles]
-    guard = texts.told(guard, (one for record, _, _ in recompiles for one in record.event.guards))
+    made = _made_for(facts) if guard.kind == "aliasing" or case.gradless else {}
+    guard = spoken_of(guard, (one for record, _, _ in recompiles for one in record.event.guards))
     cost = cost_s(recompiles)
     limit = limit_hit(recompiles)
     function = function_name(facts, first.event.code, first.event.func) or "the function"
-    tally = facts.run.torch_compile.functions.get((first.event.code, first.event.func))
-    backend = facts.text(tally.backend) if tally is not None else ""
     compiled = [(record, one) for record, one, _ in recompiles if record.limit is None]
     moments = [Moment(record.event.t, record.dur, detail=_went(one)) for record, one in compiled]
-    asked = next((there for one in guards if (there := facts.place(one.asked)).line), NOWHERE)
-    case = Case(
-        guards,
-        backend,
-        first.event.dynamic,
-        specialized(recompiles),
-        uses.takes_number(place.acting.code, guard.subject),
-        _together(recompiles),
-        sum(record.another for record, _ in compiled),
-        uses.needed_for(place.acting.code, texts.named(guard)),
-        uses.is_handed_over(facts.place(first.event.stack).acting.code, guard.subject),
-        cited(asked) if asked.line and asked.at != place.at else "",
-        gradless,
-        next((one.subject for one in guards if one.kind == "shape" != guard.kind), ""),
-    )
-    with_it = list(_with_it(recompiles))
     changes = {(one.subject, one.old, one.new) for _, one in compiled if one.kind == guard.kind}
     again = f"{_compiled_again(facts, [record for record, _ in compiled])}, {duration(cost)} in all"
     constant = f", and {case.asked} makes a constant of it" if case.asked else ""
     clauses = [f"{texts.cause(guard, len(changes), case)}{constant}: {again}"]
-    clauses += _for_another_call(facts, first, made) if gradless else ()
-    clauses += (f"{one.subject} changed with it, from {one.old} to {one.new}, a cause by itself" for one in with_it)
+    clauses += _for_another_call(facts, first, made) if case.gradless else ()
+    too = [*with_it, *(one for one in case.others if sizes_of_dim(one) != sizes_of_dim(guard))]
+    clauses += (f"{one.subject} changed with it, from {one.old} to {one.new}, a cause by itself" for one in too)
     at, clauses = len(clauses), [*clauses, *limit_clause(facts, limit)]
     eager = sum(eager_ns(facts, (first.event.code, first.event.func)).values()) / 1e9 if limit is not None else 0.0
     if eager:
         clauses[at] += f" ({duration(eager)} in {function})"
+    advised = _advice(facts, first, guard, place, texts.advice(guard, case, limit[0].limit if limit else ""))
+    apart = {one: _case(facts, [(first, one, facts.place(one.stack))]) for one in with_it}
     return facts.finding(
         "recompile",
         place,
@@ -169,12 +162,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         cost_s=cost + eager,
         gain_s=cost,  # of the time in eager mode a compiled version takes a part that is not known
         cause=f"{'; '.join(clauses)}.",
-        advice=" ".join(
-            [
-                _advice(facts, first, guard, place, texts.advice(guard, case, limit[0].limit if limit else "")),
-                *(f"As for {one.subject}: {texts.advice(one, Case([one], *case[1:3]))}" for one in with_it),
-            ]
-        ),
+        advice=" ".join([advised, *_too(guard, texts.advice(guard, case), apart)]),
         change=FromTo(texts.what(guard), guard.old, guard.new),
         evidence=[*evidence(recompiles), *([f"guard: {texts.code(guard)}"] if guard.text else [])],
         discriminator=f"torch.compile {guard.kind} {guard.subject}",
@@ -184,10 +172,35 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
             for record, one, _ in recompiles
             for stack in (one.stack, record.event.stack, record.event.code)
         ]
-        + [facts.place(one.asked) for one in guards]
+        + [facts.place(one.asked) for one in case.guards]
+        + [facts.place(one.stack) for one in with_it]
         + [facts.place(made.get(record.event.against, (0, 0))[0]) for record, _, _ in recompiles],
-        values=values(sizes_of_dim(one) for one in guards if one.kind == guard.kind),
-        remedy=texts.remedy(guard, case),
+        values=values(sizes_of_dim(one) for one in case.guards if one.kind == guard.kind),
+        remedy="" if with_it else texts.remedy(guard, case),  # half of what has to be changed
+    )
+
+
+def _case(facts: Facts, recompiles: list[Blamed]) -> Case:
+    """What the advice for these depends on."""
+    first, guard, place = recompiles[0]
+    guards = [one for _, one, _ in recompiles]
+    compiled = [record for record, _, _ in recompiles if record.limit is None]
+    spoken = spoken_of(guard, (one for record, _, _ in recompiles for one in record.event.guards))
+    tally = facts.run.torch_compile.functions.get((first.event.code, first.event.func))
+    asked = next((there for one in guards if (there := facts.place(one.asked)).line), NOWHERE)
+    return Case(
+        guards,
+        facts.text(tally.backend) if tally is not None else "",
+        first.event.dynamic,
+        specialized(recompiles),
+        uses.takes_number(place.acting.code, spoken.subject),
+        list(_sizes_with_it(recompiles)),
+        sum(record.another for record in compiled),
+        uses.needed_for(place.acting.code, named(spoken)) or uses.needed_by_head(place.acting.code, named(spoken)),
+        uses.is_handed_over(facts.place(first.event.stack).acting.code, spoken.subject),
+        cited(asked) if asked.line and asked.at != place.at else "",
+        is_gradless(facts, first),
+        next((one.subject for one in guards if one.kind == "shape" != guard.kind), ""),
     )
 
 
@@ -217,22 +230,56 @@ def _advice(facts: Facts, first: RecompileRecord, guard: Guard, place: Place, ad
     return texts.of_the_tensor(guard, facts.place(first.event.stack).acting.code, advice)
 
 
-def _with_it(recompiles: list[Blamed]) -> Iterator[Guard]:
-    """Guards of another kind, on other arguments, that failed in each of these as well: each is a cause by itself."""
-    first, guard, _ = recompiles[0]
-    both = set.intersection(*({(one.kind, one.subject) for one in record.event.guards} for record, _, _ in recompiles))
-    for one in first.event.guards:
-        other = one.kind in _OF_ARGUMENTS and one.kind != guard.kind and one.subject != guard.subject
-        if other and one.subject.isidentifier() and not one.handed and (one.kind, one.subject) in both:
-            yield one
+def _subject(record: RecompileRecord, guard: Guard) -> _Subject:
+    return record.event.code, guard.kind, named(guard)
 
 
-def _together(recompiles: list[Blamed]) -> tuple[str, ...]:
-    """Other inputs with the same new size in the first of them: their dimension has to be dynamic, too."""
-    record, guard, _ = recompiles[0]
-    alike = (sizes_of_dim(guard), "shape")
-    others = (one.subject for one in record.event.guards if one is not guard and (sizes_of_dim(one), one.kind) == alike)
-    return tuple(dict.fromkeys(others)) if guard.kind == "shape" else ()
+def _with_it(recompiles: list[Blamed], blamed: set[_Subject]) -> Iterator[Guard]:
+    """Guards on something else that failed in one of these as well, and that no finding blames: each is a cause by
+    itself, for which the function would be compiled again if this one were mended alone.
+
+    One that every object of a class holds under its own path is told once.
+    """
+    _, guard, _ = recompiles[0]
+    seen = {(guard.kind, _last_of(guard), guard.old, guard.new)}
+    known = {guard.subject} | {one.subject for _, one, _ in recompiles}
+    found = list[Guard]()
+    for record in (record for record, _, _ in recompiles if not record.another):
+        for one in record.event.guards:
+            of_size = one.kind == guard.kind == "shape"
+            if one.kind not in _OF_ONE_THING or one.handed or of_size or not one.new or one.subject in known:
+                continue
+            same = (one.kind, _last_of(one), one.old, one.new)
+            if _subject(record, one) in blamed or same in seen or container(one) in known:
+                continue
+            seen.add(same)
+            known |= {one.subject, container(one)} - {""}
+            found.append(one)
+    return iter(found[:NAMED])
+
+
+def _too(guard: Guard, advised: str, others: dict[Guard, Case]) -> Iterator[str]:
+    """What to do for guards that failed with the one that ``advised`` is said of: briefly, where it is the same."""
+    apart = {one: texts.advice(one, its) for one, its in others.items()}
+    same = [one for one, text in apart.items() if _renamed(text, one.subject, guard.subject) == advised]
+    if same:
+        yield f"Do the same for {enumerated([one.subject for one in same], len(same))}."
+    yield from (f"As for {one.subject}: {text}" for one, text in apart.items() if one not in same)
+
+
+def _renamed(text: str, old: str, new: str) -> str:
+    return re.sub(rf"(?<![\w.]){re.escape(old)}(?![\w])", lambda _: new, text)
+
+
+def _last_of(guard: Guard) -> str:
+    return named(guard).rpartition(".")[2]
+
+
+def _sizes_with_it(recompiles: list[Blamed]) -> Iterator[Guard]:
+    """Of other inputs whose size changed with the one that is blamed: theirs have to be dynamic, too."""
+    _, guard, _ = recompiles[0]
+    for record, _, _ in recompiles if guard.kind == "shape" else ():
+        yield from (one for one in record.event.guards if one.kind == "shape" and one.subject != guard.subject)
 
 
 def _went(guard: Guard) -> str:

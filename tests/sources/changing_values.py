@@ -1,0 +1,249 @@
+"""Values that are meant to change, and several things that change together: programs, and what they are advised.
+
+A counter, a schedule, layers that are left out by turns: none of them is to be kept constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch._dynamo
+
+from tests.sources.advised import Case, T, calls, times, with_config
+from tests.sources.needed_numbers import Buffered, Counting
+
+STEPS, RATES = (2, 3, 4, 5), (0.5, 0.4, 0.3, 0.2)
+mark_dynamic = torch._dynamo.maybe_mark_dynamic
+
+
+def counts(model: Any, values: Any, **options: Any) -> Callable[[], Any]:
+    """A program that sets the number of a module, or of what else computes with its ``count``, before each call."""
+
+    def program() -> None:
+        fast = torch.compile(model if callable(model) else model.forward, backend="eager", **options)
+        for value in values:
+            if torch.is_tensor(model.count):
+                model.count.fill_(value)
+            else:
+                model.count = value
+            fast(torch.ones(3))
+
+    return program
+
+
+class Schedule:
+    """A schedule's factor, in an object that is no module."""
+
+    def __init__(self) -> None:
+        self.count: Any = 0.5
+
+    def forward(self, x: Any) -> Any:
+        return x * self.count
+
+
+class Leaky(Counting):
+    def forward(self, x: Any) -> Any:
+        return torch.nn.functional.leaky_relu(x, self.count)
+
+
+class Bent(Buffered):
+    def forward(self, x: Any) -> Any:
+        return torch.where(x > 0, x, x * self.count)
+
+
+class Deep(torch.nn.Module):
+    """A stack of layers some of which are left out in each step; as a list of bools, or as numbers in a buffer."""
+
+    def __init__(self, *, gated: bool) -> None:
+        super().__init__()
+        self.gated, self.active = gated, [True, True, True]
+        self.register_buffer("gates", torch.ones(3))
+
+    def forward(self, x: Any) -> Any:
+        if self.gated:
+            for gate in self.gates:
+                x = x + gate * (x.sin() - x)
+            return x
+        for on in self.active:
+            if on:
+                x = x.sin()
+        return x
+
+
+def deep(*, gated: bool) -> Callable[[], Any]:
+    def program() -> None:
+        model = Deep(gated=gated)
+        fast = torch.compile(model, backend="eager")
+        for active in ((1, 1, 1), (1, 0, 1), (1, 1, 0), (0, 1, 1), (0, 0, 1)):
+            model.gates.copy_(torch.tensor(active))
+            if not gated:
+                model.active = [bool(one) for one in active]
+            fast(torch.ones(3))
+
+    return program
+
+
+class Lion:
+    """An optimizer of one's own: the step is passed, the rate is its attribute."""
+
+    def __init__(self, rate: Any) -> None:
+        self.rate = rate
+
+    def update(self, x: Any, step: Any) -> Any:
+        return x * self.rate / step
+
+
+def updated(*, tensors: bool = False, **options: Any) -> Callable[[], Any]:
+    def program() -> None:
+        optimizer = Lion(torch.tensor(0.0) if tensors else 0.0)
+        fast = torch.compile(optimizer.update, backend="eager", **options)
+        for step, rate in zip(STEPS, RATES, strict=True):
+            if tensors:
+                optimizer.rate.fill_(rate)
+            else:
+                optimizer.rate = rate
+            fast(T(3), torch.tensor(step) if tensors else step)
+
+    return program
+
+
+def scaled(x: Any, k: Any, t: Any) -> Any:
+    return x * k / t
+
+
+def pairs(*, wide: bool = False, dynamic: bool = False) -> Any:
+    """Inputs whose sizes change together: both sizes of one, or one of each."""
+    for n in (4, 6, 9):
+        inputs = (T(n, 2 * n),) if wide else (T(n), T(2 * n))
+        for one in inputs if dynamic else ():
+            mark_dynamic(one, [0, 1] if wide else 0)
+        yield inputs
+
+
+def both_summed(x: Any, y: Any) -> Any:
+    return x.sum() * y
+
+
+class Told:
+    """Computes with what its dict holds, whatever that is."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Any] = {}
+
+    def forward(self, x: Any) -> Any:
+        for one in self.held.values():
+            x = x + one
+        return x
+
+
+def told(*, beforehand: bool) -> Callable[[], Any]:
+    def program() -> None:
+        voices = Told()
+        fast = torch.compile(voices.forward, backend="eager")
+        if beforehand:
+            voices.held = {name: torch.zeros(3) for name in "abc"}
+        for name in "abc":
+            voices.held[name] = T(3)
+            fast(T(3))
+
+    return program
+
+
+def by_name(x: Any, name: str) -> Any:
+    return x * {"a": 2.0, "b": 3.0, "c": 4.0}[name]
+
+
+CHANGING = [
+    Case(
+        "counter of a module",
+        counts(Counting(2), STEPS),
+        "or set torch._dynamo.config.allow_unspec_int_on_nn_module = True, if a module holds it",
+        with_config(counts(Counting(2), STEPS), allow_unspec_int_on_nn_module=True),
+        left=1,
+    ),
+    Case(
+        "counter of a module, dynamic",
+        counts(Counting(2), STEPS[:2]),
+        "with dynamic=True, which makes it a variable of the graph from the first call (a module's whole number with ",
+        with_config(counts(Counting(2), STEPS[:2], dynamic=True), allow_unspec_int_on_nn_module=True),
+    ),
+    Case(
+        "counter of a module, dynamic, alone",
+        counts(Counting(2), STEPS, dynamic=True),
+        "PyTorch makes constants of a module's whole numbers, whatever is dynamic",
+        with_config(counts(Counting(2), STEPS, dynamic=True), allow_unspec_int_on_nn_module=True),
+    ),
+    Case(
+        "counter of another object",
+        counts(Schedule(), STEPS),
+        "compile with dynamic=True, which makes it a variable of the graph from the first call",
+        counts(Schedule(), STEPS, dynamic=True),
+    ),
+    Case(
+        "schedule of a module",
+        counts(Counting(0.5), RATES),
+        "compile with dynamic=True, which makes it a variable of the graph from the first call",
+        counts(Counting(0.5), RATES, dynamic=True),
+    ),
+    Case(
+        "schedule, dynamic=False",
+        counts(Counting(0.5), RATES, dynamic=False),
+        "or compile without dynamic=False, which makes constants of all numbers",
+        counts(Counting(0.5), RATES),
+        left=1,
+    ),
+    Case(
+        "schedule, floats specialised",
+        with_config(counts(Counting(0.5), RATES), specialize_float=True),
+        ". A float is a variable, unless torch._dynamo.config.specialize_float is set",
+        counts(Counting(0.5), RATES),
+        left=1,
+    ),
+    Case(
+        "learning rate of a class of one's own",
+        counts(Schedule(), RATES, dynamic=False),
+        "in a tensor (a buffer, if it is a module's) instead of a Python number, where the code only computes with it",
+        counts(Buffered(0.5), RATES, dynamic=False),
+    ),
+    Case("number of a function", counts(Leaky(0.5), RATES), "Write what ", counts(Bent(0.5), RATES)),
+    Case("layers by turns", deep(gated=False), "x + on * (branch(x) - x)", deep(gated=True)),
+    Case("two numbers", updated(), "As for ", updated(dynamic=True)),
+    Case(
+        "two numbers as tensors",
+        updated(dynamic=False),
+        "As for step: Pass step as a tensor",
+        updated(tensors=True, dynamic=False),
+    ),
+    Case(
+        "two numbers alike",
+        calls(scaled, *((T(3), k, k + 1) for k in STEPS), dynamic=False),
+        "Do the same for ",
+        calls(scaled, *((T(3), torch.tensor(k), torch.tensor(k + 1)) for k in STEPS), dynamic=False),
+    ),
+    Case(
+        "two sizes of one",
+        calls(times, *pairs(wide=True)),
+        "dimensions dynamic before the first call, torch._dynamo.maybe_mark_dynamic(x, [0, 1])",
+        calls(times, *pairs(wide=True, dynamic=True)),
+    ),
+    Case(
+        "sizes of two",
+        calls(both_summed, *pairs()),
+        "torch._dynamo.maybe_mark_dynamic(x, 0) and the same for y",
+        calls(both_summed, *pairs(dynamic=True)),
+    ),
+    Case(
+        "keys of an attribute",
+        told(beforehand=False),
+        " have all its keys before the first call",
+        told(beforehand=True),
+    ),
+    Case(
+        "names by turns",
+        calls(by_name, *((T(3), name) for name in "abc")),
+        "Choose outside the compiled function by name, and pass what it stands for, as a tensor",
+        calls(times, *((T(3), torch.tensor(k)) for k in (2.0, 3.0, 4.0))),
+    ),
+]

@@ -1,0 +1,122 @@
+"""A call differs in two things from what was compiled, one cause has guards of two sorts, sizes are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo
+
+from tests.sources.advised import T, calls
+from tests.sources.changing_values import Lion, deep, pairs, updated
+from tests.sources.observed import line_of, observe
+from xlaprof.events import Recompile
+
+pytestmark = [
+    pytest.mark.usefixtures("fresh_dynamo"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+def test_of_two_numbers_that_change_together_both_are_causes_each_with_its_advice(tmp_path: Path) -> None:
+    found = observe(tmp_path, updated())
+    assert {guard.subject for one in found.of(Recompile) for guard in one.guards} == {"step", "self.rate"}
+    (finding,) = found.findings()
+    assert "step" in finding.cause
+    assert "self.rate" in finding.cause
+    assert finding.cause.count("a cause by itself") == 1
+    assert "Keep self.rate in a tensor" in finding.advice
+    assert "makes step a variable of the graph" in finding.advice
+    assert finding.remedy == "", "half of the change mends nothing"
+    assert line_of(Lion.update, "self.rate / step") in (finding.place.line, *(one.line for one in finding.also))
+
+
+def test_what_a_finding_of_its_own_blames_is_not_told_with_another(tmp_path: Path) -> None:
+    """A module's whole number changes at each call, its float becomes a variable after the first change."""
+
+    class Both(torch.nn.Module):
+        step, rate = 0, 0.0
+
+        def forward(self, x: Any) -> Any:
+            return x * self.step * self.rate
+
+    def program() -> None:
+        model = Both()
+        fast = torch.compile(model, backend="eager")
+        for step in (2, 3, 4, 5):
+            model.step, model.rate = step, step / 10
+            fast(T(3))
+
+    causes = [finding.cause for finding in observe(tmp_path, program).findings()]
+    assert sorted(name for cause in causes for name in ("self.step", "self.rate") if name in cause) == [
+        "self.rate",
+        "self.step",
+    ]
+
+
+def test_sizes_of_two_inputs_are_told_both_and_marked_both(tmp_path: Path) -> None:
+    (finding,) = observe(tmp_path, calls(lambda x, y: x.sum() * y, *pairs())).findings()
+    assert "y changed with it, from f32[8] to f32[12], a cause by itself" in finding.cause
+    assert [line for line in finding.remedy.splitlines() if "maybe_mark_dynamic" in line] == [
+        "torch._dynamo.maybe_mark_dynamic(x, 0)  # before the first call",
+        "torch._dynamo.maybe_mark_dynamic(y, 0)  # before the first call",
+    ]
+
+
+def test_layers_that_are_left_out_by_turns_are_not_to_be_kept(tmp_path: Path) -> None:
+    (finding,) = observe(tmp_path, deep(gated=False)).findings()
+    assert "with self.active in a tensor" in finding.advice
+    assert "keep" not in finding.advice.lower()
+
+
+def rows(*widths: int) -> Iterator[Any]:
+    return ((T(2, width),) for width in widths)
+
+
+def test_few_sizes_under_dynamic_false_are_their_authors_choice_which_is_said_with_its_cost(tmp_path: Path) -> None:
+    found = observe(tmp_path, calls(lambda x: x * 2, *rows(12, 24, 40, 12, 24, 40), dynamic=False))
+    assert found.counts.recompiles == 2
+    assert found.findings() == []
+    (charge,) = [one for one in found.report.torch_compile.charges if one.what == "chosen"]
+    assert charge.seconds == pytest.approx(sum(one.dur for one in found.run.torch_compile.recompiles) / 1e9)
+    assert "the 3 sizes 12, 24 and 40 of x (dimension 1), for which <lambda> was compiled again twice" in charge.why
+    assert "dynamic=False asks for a graph of each" in charge.why
+
+
+def test_buckets_of_doubled_sizes_are_it_too_however_many(tmp_path: Path) -> None:
+    assert observe(tmp_path, calls(lambda x: x * 2, *rows(8, 16, 32, 64, 128), dynamic=False)).findings() == []
+
+
+def test_any_length_under_dynamic_false_and_a_last_batch_are_still_mistakes(tmp_path: Path) -> None:
+    found = observe(tmp_path, calls(lambda x: x * 2, *rows(11, 13, 14, 17), dynamic=False))
+    (finding,) = found.findings()
+    assert "compile without dynamic=False" in finding.advice
+    torch._dynamo.reset()
+    (tmp_path / "last").mkdir()
+    (finding,) = observe(tmp_path / "last", calls(lambda x: x * 2, (T(8),), (T(5),), dynamic=False)).findings()
+    assert "drop_last=True" in finding.advice
+
+
+def test_the_keys_of_a_dict_are_one_cause_however_their_guards_are_written(tmp_path: Path) -> None:
+    """The first version fits one key only by the number of them; later ones by their names."""
+
+    def mixed(voices: dict[str, Any]) -> Any:
+        total = torch.zeros(3)
+        for name, voice in voices.items():
+            total = total + voice * (2 if name == "bass" else 1)
+        return total
+
+    sung = (["alto"], ["alto", "bass"], ["tenor", "bass"], ["tenor"], ["tenor", "bass", "alto"], ["alto", "tenor"])
+    found = observe(tmp_path, calls(mixed, *(({name: T(3) for name in names},) for names in sung)))
+    texts = {one.guards[0].text for one in found.of(Recompile)}
+    assert any(text.startswith("len(") for text in texts)
+    assert any("dict.keys" in text for text in texts)
+    (finding,) = found.findings()
+    assert finding.count == found.counts.recompiles == 5
+    assert finding.place.line == line_of(mixed, "voices.items()")
+    assert "the keys of voices" in finding.cause
+    assert "Hand over voices with the same keys" in finding.advice

@@ -1,0 +1,320 @@
+"""Advice for guards that fail, where it depends on more than their kind: on sizes, and on Python values.
+
+A value that changes again and again is meant to change: what lets it change without another graph is advised, never to
+keep it constant. What makes a variable of a number, in which place and of which type, was tried with PyTorch 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from xlaprof.analysis.evidence.guard_failures.case import (
+    FIXED_SHAPES,
+    KEYS_OF,
+    NUMBER,
+    Case,
+    container,
+    dims_of,
+    filled,
+    is_argument,
+    size_of,
+)
+from xlaprof.analysis.principles import HABIT
+from xlaprof.analysis.shapes import are_chosen
+from xlaprof.events import Guard
+from xlaprof.text.strings import enumerated
+
+#: what to do where a line needs a number as such, and what the line does with it
+NEEDS = {
+    "condition": ("Compute both branches in each call and choose with torch.where", "branches on it"),
+    "loop": ("Run the largest number of passes in each call and drop with torch.where what is beyond", "loops by it"),
+    "size": (
+        "Take the largest size in each call, and mask with torch.where what is beyond where no mask hides that yet",
+        "makes a size of it",
+    ),
+}
+
+_DROPPED = "x * (torch.rand_like(x) < keep) / keep, where the module trains"
+#: of a list or a dict that is filled, and whose length stays a part of the graph where it is read
+_READ_TOO = (
+    "Where it reads {name}, too (torch.stack), let a tensor of fixed size (a buffer) hold what is read, rolled at "
+    "each call or with a row for each key, and a count in a tensor: else its length stays a part of the graph."
+)
+_EACH = "each of its values has a graph of its own."
+#: with it PyTorch makes variables of whole numbers that modules hold
+_OF_MODULES = "torch._dynamo.config.allow_unspec_int_on_nn_module = True"
+
+# -- sizes
+
+
+def variable(name: str) -> str:
+    """An input as code can name it; what is none has the name x."""
+    return name if re.fullmatch(r"[\w.]+(\[[\w'\"]+\][\w.]*)*", name) else "x"
+
+
+def mark(name: str, dims: Sequence[int]) -> str:
+    """The call that marks dimensions of an input dynamic."""
+    return f"torch._dynamo.maybe_mark_dynamic({name}, {dims[0] if len(dims) == 1 else list(dims)})"
+
+
+def marks(guards: Iterable[Guard]) -> Iterator[str]:
+    """The same for each input that guards are on."""
+    for name, some in _by_input(guards):
+        yield mark(variable(name), dims_of(some))
+
+
+def _by_input(guards: Iterable[Guard]) -> Iterator[tuple[str, list[Guard]]]:
+    for name, some in groupby(sorted(guards, key=lambda one: one.subject), key=lambda one: one.subject):
+        yield name, list(some)
+
+
+def _dimensions(name: str, dims: Sequence[int]) -> str:
+    return f"{'dimension' if len(dims) == 1 else 'dimensions'} {enumerated(list(map(str, dims)), len(dims))} of {name}"
+
+
+def shape(guard: Guard, case: Case) -> str:
+    """Of an input whose size changed, and of others whose sizes changed with it."""
+    name = guard.subject or "the input"
+    dims = dims_of(one for one in (guard, *case.guards) if one.subject == guard.subject)
+    dim = max(guard.dim, 0)
+    if "force_parameter_static_shapes" in guard.hint:
+        return (
+            f"{name} is a parameter, whose sizes are constants of the graph: keep its size, or set "
+            "torch._dynamo.config.force_parameter_static_shapes = False."
+        )
+    if re.search(r"past_key_values|cache", name):
+        return "Generate with a cache of fixed size (cache_implementation='static'), which does not grow by each token."
+    before, now = size_of(guard.old, dim), size_of(guard.new, dim)
+    taken = {one for each in case.guards for one in (size_of(each.old, dim), size_of(each.new, dim)) if one is not None}
+    is_last_batch = len(taken) <= 2 and dims == [0] and before is not None and now is not None and now < before
+    others = [(one, dims_of(some)) for one, some in _by_input(case.others)]
+    if is_last_batch:
+        pad = f"pad the last batch to {before} or pass drop_last=True to the DataLoader"
+    elif len(dims) == 1 and 1 < len(taken) <= HABIT and are_chosen(map(str, taken)):
+        pad = f"keep these {len(taken)} sizes, each of which is compiled once"
+    else:
+        alike = [one for one, its in others if its == dims]
+        apart = [_dimensions(one, its) for one, its in others if its != dims]
+        padded = [_dimensions(enumerated([name, *alike], len(others) + 1), dims), *apart]
+        pad = f"pad {enumerated(padded, len(padded))} to a few sizes"
+    if case.backend in FIXED_SHAPES:
+        return f"{pad[:1].upper()}{pad[1:]}: this backend compiles a program for every size."
+    if case.asked:
+        return (
+            f"{case.asked} needs the size as a number, so that it cannot be dynamic: decide outside the compiled "
+            f"function, {pad}, or write the code without the number."
+        )
+    if case.specialized:
+        return (
+            "Something makes this size a constant, so that it cannot be dynamic: a loop, a list, a number made of it, "
+            f"or the backend (inductor's backward of a convolution does): {pad}, or write the code without the number."
+        )
+    marked = mark(variable(name), dims)
+    if not case.handed_over:
+        marked = f"{mark('x', dims)} on the tensor x that is passed as {name}"
+    if same := [one for one, its in others if its == dims]:
+        marked += f" and the same for {' and '.join(same)}"
+    marked += "".join(f", {mark(variable(one), its)}" for one, its in others if its != dims)
+    if taken & {0, 1}:
+        more = f", and mark the dimension dynamic: {marked}" if len(taken) > 2 else ""
+        return _apart(guard, min(taken), more)
+    how = "with dynamic=True"
+    if case.dynamic == "False":
+        how = "without dynamic=False, which makes one graph for the first size and one for all others"
+    what = "the dimension" if len(dims) == 1 and not others else "the dimensions"
+    return f"Mark {what} dynamic before the first call, {marked}, or compile {how}; or {pad}."
+
+
+def _apart(guard: Guard, size: int, others: str = "") -> str:
+    name, dim = guard.subject or "the input", max(guard.dim, 0)
+    return (
+        f"torch.compile compiles a size of 0 or 1 apart, also of a dynamic dimension: pad dimension {dim} of {name} to "
+        f"2 or more where it is {size}{others}; or call torch._dynamo.decorators.mark_unbacked({variable(name)}, "
+        f"{dim}) before."
+    )
+
+
+def bound(guard: Guard, case: Case) -> str:
+    """Of an input whose size the code asks about."""
+    name, dim = guard.subject or "the input", max(guard.dim, 0)
+    size = size_of(guard.new, dim)
+    if size in (0, 1):
+        return _apart(guard, size)
+    pad = f"pad dimension {dim} of {name} so that it stays on one side of that bound"
+    return f"The code asks about this size: decide outside the compiled function, or {pad}."
+
+
+# -- Python values
+
+
+def value(guard: Guard, case: Case) -> str:
+    """Of a Python value that is a constant of the graph."""
+    name = guard.subject
+    if "param_groups" in name:
+        return (
+            "Make the learning rate a tensor (optimizer = SGD(..., lr=torch.tensor(0.1))): "
+            "its value is then no constant of the graph."
+        )
+    kept = next((kept for one in case.guards if (kept := filled(one)) and name.startswith(f"{kept}[")), "")
+    if kept:
+        return (
+            f"Let {kept} be filled outside the compiled function, where that only fills it: return what it is filled "
+            f"with, and put it there after the call. Here each new entry, and each number in one, is a part of the "
+            f"graph. {_READ_TOO.format(name=kept)}"
+        )
+    values = [value for one in case.guards for value in (one.old, one.new) if value]
+    if values and all(re.fullmatch(NUMBER, value) for value in values):
+        return _number(guard, case, values)
+    if len(case.guards) > 1 and case.need and set(values) <= {"True", "False"}:
+        return _switch(guard, case)
+    return _choice(guard, case)
+
+
+def _holder(guard: Guard) -> tuple[str, str]:
+    """What a number lies in, or it itself, and that it is a buffer, if a module has it."""
+    held = container(guard) or guard.subject
+    return held, " (a buffer, if it is a module's)" if "." in held else ""
+
+
+def _switch(guard: Guard, case: Case) -> str:
+    """Of True and False by turns, by which a line branches or loops."""
+    (instead, does), (held, buffer) = NEEDS[case.need], _holder(guard)
+    gate = ", or, where one of them leaves x as it is, x + on * (branch(x) - x)" * (case.need == "condition")
+    return (
+        f"{instead}{gate}, with {held} in a tensor{buffer} of 0 and 1: the line {does}, which needs a Python value, "
+        "and each combination of values has a graph of its own."
+    )
+
+
+def _choice(guard: Guard, case: Case) -> str:
+    """Of a value that no tensor can hold: a name, an object, keys."""
+    name, again = guard.subject, len(case.guards) > 1
+    if name.startswith(KEYS_OF):
+        return keys(guard, case)
+    if "." in name and again:
+        return (
+            f"Where {name} takes these values by turns, and there are no more than somebody named (adapters, modes), "
+            "let the limit hold as many versions, knowingly, each compiled once; or hand what it chooses among to the "
+            f"function as one stacked tensor, and the choice as an index in a tensor: {_EACH}"
+        )
+    if "." in name:
+        return f"Set {name} before the first call, and keep it, unless it is meant to change: {_EACH}"
+    keep = "Choose outside" if again else f"Keep {name} constant, or choose outside"
+    return (
+        f"{keep} the compiled function by {name}, and pass what it stands for, as a tensor; what is only handed "
+        f"through, leave out of the call: {_EACH}"
+    )
+
+
+def _number(guard: Guard, case: Case, values: Sequence[str]) -> str:
+    """Of a number: a step, a seed, a rate, a size."""
+    name, (held, buffer) = guard.subject, _holder(guard)
+    if case.function:
+        dropped = f", as a mask with a rate that a tensor holds ({_DROPPED})" * ("drop" in case.function.lower())
+        return (
+            f"Write what {case.function}() computes with {name} in a tensor{buffer}{dropped}, or let it take few "
+            f"values: {case.function}() is given a Python number, which no tensor can stand for, so that {_EACH}"
+        )
+    if case.objects > 1 and case.need:
+        return (
+            f"Give the objects of the class one {name.rpartition('.')[2]}, or few; or let the limit hold a version for "
+            "each of them, which then serves it for good."
+        )
+    if held != name and not case.need:
+        where = buffer or f", torch.tensor({held}),"
+        return (
+            f"Make one tensor of {held} outside the compiled function{where} and compute with that: each number in "
+            f"a list is a constant of the graph, also where the function makes a tensor of the list"
+            f"{_otherwise(guard, case, values)}"
+        )
+    if not is_argument(guard) and case.need:
+        instead, does = NEEDS[case.need]
+        return (
+            f"{instead}, with {held} in a tensor{buffer}; or let it take few values: the line {does}, which needs a "
+            f"number, and {_EACH}"
+        )
+    if not is_argument(guard):
+        shared = " (all objects of the class then share one graph)" * (case.objects > 1)
+        return (
+            f"Keep {name} in a tensor{buffer} instead of a Python number, where the code only computes with it"
+            f"{shared}{_otherwise(guard, case, values)}"
+        )
+    if case.specialized or (case.dynamic == "True" and case.backend not in FIXED_SHAPES):
+        return (
+            f"The code needs the number (an index, a loop, a slice, a condition), so that each value of {name} has a "
+            "graph of its own: use few values, or write it with tensors of one size and a mask."
+        )
+    tensor = f"ass {name} as a tensor (torch.tensor({name})) instead of a Python number, where the code only computes"
+    if case.dynamic == "False":
+        return f"P{tensor} with it, or compile without dynamic=False."
+    if case.backend in FIXED_SHAPES:
+        return f"P{tensor} with it{_kept(case)}."
+    return f"Compile with dynamic=True, which makes {name} a variable of the graph from the first call; or p{tensor}."
+
+
+def _kept(case: Case) -> str:
+    """What changed once may have been set too late; what changes again is meant to."""
+    return "" if len(case.guards) > 1 else "; else keep it constant"
+
+
+def _otherwise(guard: Guard, case: Case, values: Iterable[str]) -> str:
+    """How else a number that lies in an object becomes a variable of the graph, and what it is until then."""
+    whole = all(re.fullmatch(r"-?\d+", value) for value in values)
+    if case.backend in FIXED_SHAPES:
+        return f"{_kept(case)}: {_EACH}"
+    if case.dynamic == "False":
+        return f"; or compile without dynamic=False, which makes constants of all numbers: {_EACH}"
+    if whole and "G['" in guard.text:
+        return f"{_kept(case)}: of whole numbers that a global name holds, {_EACH}"
+    constant, of_module = case.specialized or case.dynamic == "True", whole and "." in guard.subject
+    if constant and of_module:
+        return (
+            f"; or set {_OF_MODULES}, if a module holds it: PyTorch makes constants of a module's whole numbers, "
+            f"whatever is dynamic, and {_EACH}"
+        )
+    if constant:
+        return (
+            ". A float is a variable, unless torch._dynamo.config.specialize_float is set, or an operator is given it "
+            f"that takes a Python number (write that one with tensors): here {_EACH}"
+        )
+    option = f" (a module's whole number with {_OF_MODULES})" if of_module else ""
+    return f"; or compile with dynamic=True, which makes it a variable of the graph from the first call{option}."
+
+
+# -- what is passed
+
+
+def keys(guard: Guard, case: Case) -> str:
+    """Of a dict whose keys changed."""
+    held = filled(guard)
+    if not held.isidentifier():
+        return (
+            f"Let {held} have all its keys before the first call, with zeros where one has no value yet: each set of "
+            "keys has a graph of its own."
+        )
+    return (
+        f"Hand over {held} with the same keys in each call, zeros where one has no value, and a mask of those that "
+        "have one, and choose with torch.where: each set of keys has a graph of its own."
+    )
+
+
+def dtype(guard: Guard, case: Case) -> str:
+    """Of an input of another dtype."""
+    name = guard.subject or "the value"
+    convert = f": {name}.to(torch.{guard.old})" if guard.old else ""
+    return f"Convert {name} to one dtype before the call{convert}."
+
+
+def length(guard: Guard, case: Case) -> str:
+    """Of a list, or a dict, that has another number of entries."""
+    name = guard.subject or "the value"
+    lengths = [(int(one.old), int(one.new)) for one in case.guards if one.old.isdigit() and one.new.isdigit()]
+    is_kept = "." in name or "G['" in guard.text  # a list that is passed is another each time
+    if is_kept and len(lengths) > 1 and all(old < new for old, new in lengths):
+        return (
+            f"Let {name} grow outside the compiled function, where that only adds to it: return what is added, and add "
+            f"it after the call. {_READ_TOO.format(name=name)}"
+        )
+    return f"Keep {name} at one length, or stack it into one tensor (padded, with a mask) before the call."
