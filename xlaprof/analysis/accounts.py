@@ -249,10 +249,9 @@ def _section(what: str, functions: CompiledFunctions, findings: Iterable[Finding
     bill.explained = sum(charged.get(what, 0.0) for what in ("break", "loop", "recompile"))
     if bill.explained:
         bill.by = {one.id: one.kind for one in findings}
-    bill.normal["first compilations"] = charged.get("first", 0.0)
-    bill.normal[necessary] = charged.get("necessary", 0.0)
-    bill.normal["a graph for each size, as dynamic=False asks"] = charged.get("chosen", 0.0)
-    bill.normal["compilations that failed"] = charged.get("failed", 0.0)
+    whys = "first compilations", necessary, "a graph for each size, as dynamic=False asks", "compilations that failed"
+    for what, why in zip(("first", "necessary", "chosen", "failed"), whys, strict=True):
+        bill.normal[why] = charged.get(what, 0.0)
     bill.unknown["compiled again, and the recording does not say why"] = charged.get("unexplained", 0.0)
     return bill
 
