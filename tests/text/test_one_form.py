@@ -22,6 +22,7 @@ from xlaprof.pages.terminal import render
 from xlaprof.text.parts import PARTS
 from xlaprof.tui.panels.findings import FindingDetail
 from xlaprof.tui.panels.idle import IdlePanel
+from xlaprof.tui.panels.idle import Shown as IdleShown
 from xlaprof.tui.panels.time import TimePanel
 from xlaprof.tui.snapshot import Snapshot, status
 
@@ -63,10 +64,10 @@ def test_the_parts_of_a_step_are_called_as_the_causes_of_idle_time() -> None:
 def test_a_share_of_idle_time_reads_the_same() -> None:
     idle = IdleStat(125.0, 84.0, 41.0, 0.328, (("tracing", 40.9), ("fallback", 0.1)), ())
     printed = words(page(replace(report(), idle=idle)))
-    note = IdlePanel(id="idle").note(idle)
+    note = IdlePanel(id="idle").note(IdleShown(idle))
     assert note == "33% of 2m 05s"
     assert note in printed
-    assert words(str(IdlePanel(id="idle").lines(idle, 80)[1])).endswith("100 ms <1%")
+    assert words(str(IdlePanel(id="idle").lines(IdleShown(idle), 80)[1])).endswith("100 ms <1%")
     assert "100 ms <1%" in printed
 
 

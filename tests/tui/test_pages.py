@@ -180,6 +180,48 @@ async def test_functions_of_torch_compile_are_trees(
         assert "Use torch.where()." in shown
 
 
+async def test_functions_that_were_compiled_in_the_step_under_the_cursor_stand_out(
+    follow: Follow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    compiling = Compiling()
+    for number in range(5):
+        with compiling.story.step():
+            compiling.story.spend(10)
+            if number == 0:
+                compiling.compile(
+                    "0/0", 400, func=compiling.story.text("other"), code=compiling.story.line(5, "def other")
+                )
+            if number == 1:
+                compiling.compile("1/0", 90)
+            if number == 3:
+                compiling.recompile("1/1", shape(4, 5), ms=60)
+    save(compiling.story.events, tmp_path / "run.log")
+    app = follow()
+    async with app.run_test(size=(140, 40)) as pilot:
+        await news(app, pilot)
+        await show(app, pilot, "functions")
+        tree = app.query_one("#functions-tree", Tree)
+
+        async def standing_out(step: str) -> tuple[str, list[str]]:
+            await pilot.press("g", step, "enter")
+            await app.workers.wait_for_complete()
+            shown = await news(app, pilot)
+            labels = [node.label for one in tree.root.children for node in (one, *one.children)]
+            note = re.search(r"Functions  (. compiled at step .); torch.compile: 3 graphs", shown)
+            assert note is not None, shown
+            return note[1], [label.plain.split(":")[0].split("  ")[0] for label in labels if label.style != "dim"]
+
+        assert await standing_out("1") == ("1 compiled at step 1", ["forward"])
+        assert tree.cursor_node is not None
+        assert tree.cursor_node.label.plain.startswith("forward")
+        assert await standing_out("3") == ("1 compiled at step 3", ["forward", "compiled again in step 3"])
+        assert await standing_out("2") == ("0 compiled at step 2", [])
+        await pilot.press("f")
+        await news(app, pilot)
+        assert all(node.label.style != "dim" for node in tree.root.children), "the whole run"
+
+
 async def test_the_log_is_filtered(story: Training, follow: Follow) -> None:
     tell_of_two_defects(story)
     app = follow(story)

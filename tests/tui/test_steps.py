@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlaprof import cli
+from xlaprof import events as ev
 from xlaprof.analysis.views.painting import View
 from xlaprof.text.parts import PARTS
 from xlaprof.tui.app import LiveApp
@@ -96,6 +97,36 @@ async def test_a_cursor_that_the_other_panels_follow(story: Training, follow: Fo
         await pilot.press("g", "9", "9", "enter")
         await pilot.pause()
         assert [note.message for note in app._notifications] == ["The run has no step 99 yet."]
+
+
+async def test_idle_time_scopes_and_reads_of_the_step_under_the_cursor(story: Training, follow: Follow) -> None:
+    tell_of_two_defects(story)
+    story.put(ev.Scope(name=story.text("epoch"), t=0, dur=story.now))
+    app = follow(story)
+    async with app.run_test(size=(200, 60)) as pilot:
+        shown = await news(app, pilot)
+        assert "Device idle  69% of 9.42 s" in shown
+        assert re.search(r"epoch +11.0 s +0 s ", shown), "no step has the epoch, which has steps"
+        assert re.search(r"forward +155 ms +5.0 ms +145 ms ", shown)
+        await pilot.press("g", "1", "5", "enter")
+        await app.workers.wait_for_complete()
+        shown = await news(app, pilot)
+        # the step lasts 1.39 s, of which the device works for 95 ms: else it waits for the compilation and the tracing
+        assert "Device idle  at step 15: 93% of 1.39 s" in shown
+        assert re.search(r"compile +\S+ +1.20 s .*compile +\S+ +1.19 s", shown), "of the host, and of the idle time"
+        assert "Scopes  at step 15" in shown
+        assert re.search(r"forward +5.0 ms +5.0 ms", shown)
+        assert "Counters  of the whole run" in shown
+        await pilot.press("0")
+        shown = await news(app, pilot)
+        assert "Reads from the device  at step 15: 1 read in 94 ms" in shown
+        assert re.search(r"train.py:33 .*print\(loss.item\(\)\) .* 1 +94 ms", shown)
+        await pilot.press("g", "1", "6", "enter", "f")
+        assert "Reads from the device  30 reads in " in await news(app, pilot)
+        await pilot.press("1")
+        shown = await news(app, pilot)
+        assert "Device idle  69% of 9.42 s" in shown
+        assert "of the whole run" not in shown
 
 
 async def test_findings_are_marked_where_they_happened(story: Training, follow: Follow) -> None:

@@ -150,6 +150,7 @@ def _scopes(run: Fold) -> tuple[ScopeStat, ...]:
                 max_s=total.most / 1e9,
                 errors=tally.errors,
                 device_idle_s=blamed.total / 1e9 if blamed else 0.0,
+                steps=tally.steps if run.steps_ended else 0,
             )
         )
     return tuple(sorted(stats, key=lambda stat: -stat.total_s))

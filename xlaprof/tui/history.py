@@ -39,10 +39,13 @@ class History:
         self._window = settled.window
         self.course = course(settled, name)
 
-    def moment(self, bar: Bar, details: Details, findings: Sequence[Finding]) -> Moment:
-        """What is known of a step; from any thread."""
+    def moment(self, bar: Bar, details: Details, findings: Sequence[Finding]) -> Moment | None:
+        """What is known of a step; None: nothing was settled yet. From any thread."""
         with self._lock:
-            return moment(bar, self._lanes, self.run.names, self.run.begin or 0, details, findings)
+            if self._window is None:
+                return None
+            names, begin = self.run.names, self.run.begin or 0
+            return moment(bar, self._lanes, self._window, names, begin, details, findings)
 
     def paint(self, view: View) -> Painting | None:
         """A view of the timeline as far as it was settled; None: nothing was yet."""

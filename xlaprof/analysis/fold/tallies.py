@@ -260,6 +260,14 @@ class ScopeTally(msgspec.Struct):
     digest_ns: int = 0  # of total: known only from digests
     errors: int = 0
     stack: int = 0  # the line that entered it first
+    steps: int = 0  # in which it was entered and left,
+    last_step: int = -1  # the last of them by its ordinal; after the last step that ended: the one that goes on
+
+    def add_steps(self, ordinals: Sequence[int]) -> None:
+        """It was in these steps, which ascend, each once."""
+        if ordinals:
+            self.steps += len(ordinals) - (ordinals[0] == self.last_step)
+            self.last_step = ordinals[-1]
 
     def merge(self, other: ScopeTally) -> None:
         self.total.merge(other.total)
@@ -267,6 +275,7 @@ class ScopeTally(msgspec.Struct):
         self.digest_ns += other.digest_ns
         self.errors += other.errors
         self.stack = self.stack or other.stack
+        self.steps += other.steps
 
     def self_ns(self) -> int:
         """``own``, with the digests' part in the same proportion."""

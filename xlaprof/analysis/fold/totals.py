@@ -165,10 +165,10 @@ class Totals(ReadsAndFallbacks):
             tally.own += own
         if depth:
             inner[depth] += dur
-        if event.error:
-            tally.errors += 1
-        if not tally.stack:
-            tally.stack = event.stack
+        tally.errors += bool(event.error)
+        if tally.last_step != self.steps_ended and start >= self.steps_ended_at:  # else steps lie in it
+            tally.add_steps((self.steps_ended,))
+        tally.stack = tally.stack or event.stack
         if tid == self.main_thread:
             floor = self.window.steps_end
             self._paint((start if start > floor else floor, end, host.SCOPE + name, 0))
@@ -463,10 +463,10 @@ class Totals(ReadsAndFallbacks):
         self.torch_compile.on_step(name, tally.count, start)
         reads, fallbacks = self._add_digest(event)
         scopes = 0
-        for key, triple in event.scopes.items():
-            count, total, most = triple
+        for key, (count, total, most) in event.scopes.items():
             scope = tally_of(self.scopes, pair(key)[0], PLACES, 0, ScopeTally)
             scope.total.add_many(count, total, most)
+            scope.add_steps((self.steps_ended,))
             scope.digest_ns += total
             scopes += total
         self.barriers += event.barriers

@@ -182,6 +182,7 @@ class ScopeStat(msgspec.Struct, frozen=True):
     max_s: float
     errors: int
     device_idle_s: float  # device idle while the host was in it
+    steps: int = 0  # in which it was; 0: in none, as steps lie in it, or no step is recorded
 
 
 class Gap(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from xlaprof.text.parts import PARTS
 
 #: the causes of host time, in the order of :data:`xlaprof.text.parts.PARTS`
 _CAUSE_OF = {name: cause for cause, name in CAUSES.items()} | {"named scopes": SCOPE}
-_CAUSES = tuple(_CAUSE_OF[name] for name, _ in PARTS)
+CAUSES_IN_ORDER = tuple(_CAUSE_OF[name] for name, _ in PARTS)
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -86,5 +86,5 @@ def _bar(row: StepRow, devices: int, begin: int) -> Bar:
         total_s=row.total / 1e9,
         most_s=row.most / 1e9,
         busy_s=row.busy / devices / 1e9,
-        parts=tuple(row.parts[cause] / 1e9 for cause in _CAUSES),
+        parts=tuple(row.parts[cause] / 1e9 for cause in CAUSES_IN_ORDER),
     )

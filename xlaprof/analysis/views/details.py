@@ -109,8 +109,8 @@ class Transfer(msgspec.Struct, frozen=True):
     operation: str
     count: int
     total_s: float
-    wait_s: float  # of total_s: for the device to compute them
-    bytes: int
+    wait_s: float  # of total_s: for the device to compute them; -1: not known
+    bytes: int  # -1: not known
     steps: int  # with at least one
 
 

@@ -9,10 +9,11 @@ import msgspec
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.places import short
-from xlaprof.analysis.timeline.spans import Stretch
+from xlaprof.analysis.timeline.kept import KeptWindow
 from xlaprof.analysis.views.course import Bar
 from xlaprof.analysis.views.details import Again, Details, Graph, LineCost, by_line, changed
-from xlaprof.analysis.views.drawn import HOST, Kind
+from xlaprof.analysis.views.drawn import HOST
+from xlaprof.analysis.views.in_step import InStep, in_step, own
 from xlaprof.analysis.views.lanes import Lanes, label, place_of
 from xlaprof.text.quantities import duration, times
 
@@ -28,6 +29,7 @@ class Moment(msgspec.Struct, frozen=True):
     lines: tuple[LineCost, ...] = ()  # what took host time by line, the dearest first
     graphs: tuple[int, ...] = ()  # programs compiled in it
     findings: frozenset[str] = frozenset()  # ids of those that have a line in it
+    inside: InStep | None = None
 
     @property
     def told(self) -> str:
@@ -37,10 +39,19 @@ class Moment(msgspec.Struct, frozen=True):
         return ", ".join([*parts, *filter(None, [self.why])])
 
 
-def moment(bar: Bar, lanes: Lanes, names: Names, begin: int, details: Details, findings: Iterable[Finding]) -> Moment:
-    """What is known of ``bar``. ``lanes`` of the whole run, which began at ``begin`` ns."""
+def moment(
+    bar: Bar,
+    lanes: Lanes,
+    window: KeptWindow,
+    names: Names,
+    begin: int,
+    details: Details,
+    findings: Iterable[Finding],
+) -> Moment:
+    """What is known of ``bar``. ``lanes`` and the settled ``window`` of the whole run, which began at ``begin`` ns."""
     start = begin + round(bar.start_s * 1e9)
-    lines = tuple(_lines(lanes, names, start, start + round(bar.spans_s * 1e9)))
+    end = start + round(bar.spans_s * 1e9)
+    lines = tuple(_lines(lanes, names, start, end))
     graphs = [one for one in details.graphs if bar.first <= one.step <= bar.last]
     again = [one for function in details.functions for one in function.again if bar.first <= one.step <= bar.last]
     again += [one for one in details.jax if bar.first <= one.step <= bar.last]
@@ -52,6 +63,7 @@ def moment(bar: Bar, lanes: Lanes, names: Names, begin: int, details: Details, f
         lines=lines,
         graphs=tuple(one.program for one in graphs),
         findings=frozenset(one.id for one in findings if one.place.at in seen),
+        inside=in_step(bar, lanes, window, names, start, end),
     )
 
 
@@ -79,7 +91,7 @@ def _lines(lanes: Lanes, names: Names, start: int, end: int) -> Iterator[LineCos
     sums: dict[tuple[_Line, str, str], list[int]] = {}
     places: dict[_Line, Place] = {}
     for key, row in lanes.spans.rows.items():
-        for one, ns in _own(row.within(start, end), start, end) if key[0] == HOST else ():
+        for one, ns in own(row.within(start, end), start, end) if key[0] == HOST else ():
             place = place_of(one.detail, names)
             places.setdefault(place.at, place)
             held = sums.setdefault((place.at, one.kind.part, label(one.kind, one.detail, names)), [0, 0])
@@ -92,19 +104,3 @@ def _lines(lanes: Lanes, names: Names, start: int, end: int) -> Iterator[LineCos
         ),
         LINES,
     )
-
-
-def _own(stretches: list[Stretch[Kind]], start: int, end: int) -> Iterator[tuple[Stretch[Kind], int]]:
-    """Each stretch with its ns between ``start`` and ``end`` without those of the stretches within it."""
-    open_: list[list[int]] = []  # end, ns of those within, number
-    ordered = sorted(stretches, key=lambda one: (one.start, -one.end))
-    within = [0] * len(ordered)
-    for number, one in enumerate(ordered):
-        while open_ and open_[-1][0] <= one.start:
-            open_.pop()
-        ns = min(one.end, end) - max(one.start, start)
-        if open_:
-            within[open_[-1][1]] += min(ns, max(0, open_[-1][0] - one.start))
-        open_.append([one.end, number])
-    for number, one in enumerate(ordered):
-        yield one, max(0, min(one.end, end) - max(one.start, start) - within[number])

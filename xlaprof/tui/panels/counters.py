@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from xlaprof.analysis.model import Report
+from xlaprof.analysis.views.course import Bar
 from xlaprof.text.cells import fit
 from xlaprof.text.quantities import duration
-from xlaprof.tui.widgets.panel import Line, Panel, line, quiet
+from xlaprof.tui.widgets.panel import Line, Panel, heading, line, quiet
 
 Counter = tuple[str, int, float]  # name, count, seconds (0: not a timed one)
 
@@ -34,7 +35,12 @@ def ordered_counters(report: Report) -> tuple[Counter, ...]:
 
 class CountersPanel(Panel[tuple[Counter, ...]]):
     TITLE = "Counters"
+    HELP = "of the whole run, as PyTorch/XLA counts: a recording does not tell them by step"
     ORDER = 5
+
+    def follow(self, bar: Bar | None) -> None:
+        """Say that this is not the step's, while the other panels show a step."""
+        self.border_title = heading(self.TITLE, "" if bar is None else "of the whole run")
 
     def pick(self, report: Report) -> tuple[Counter, ...]:
         return ordered_counters(report)

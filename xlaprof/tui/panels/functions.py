@@ -15,6 +15,7 @@ from textual.widgets.tree import TreeNode
 
 from xlaprof.analysis.model import FunctionStat, Report
 from xlaprof.analysis.views.details import Again, Break, Details, Function
+from xlaprof.analysis.views.moment import Moment
 from xlaprof.text.cells import shorten
 from xlaprof.text.quantities import duration, percent, plural, times
 from xlaprof.text.safe import for_screen
@@ -42,6 +43,8 @@ class FunctionsPanel(Container, Region):
     PLACE = "page"
 
     _shown: object = None
+    _snapshot: Snapshot | None = None
+    _moment: Moment | None = None
 
     def compose(self) -> ComposeResult:
         tree = FunctionsTree("functions", id="functions-tree")
@@ -51,43 +54,67 @@ class FunctionsPanel(Container, Region):
 
     def show(self, snapshot: Snapshot) -> None:
         """Take the functions of the run."""
-        details, report = snapshot.details, snapshot.report
+        details, report, at = snapshot.details, snapshot.report, self._moment
+        self._snapshot = snapshot
         if report is not None:
             compiled = report.torch_compile.functions
             self.query_one(FunctionDetail).said = {(one.name, *one.place.at): one.runs for one in compiled}
-        if report is None or (details.functions, details.jax, report.jax) == self._shown:
+        if report is None or (details.functions, details.jax, report.jax, at) == self._shown:
             return
-        self._shown = details.functions, details.jax, report.jax
+        self._shown = details.functions, details.jax, report.jax, at
         tree = self.query_one(Tree)
-        at = tree.cursor_line
+        cursor = tree.cursor_line
         tree.clear()
         self._plant(tree.root, details, report)
-        tree.border_title = heading("Functions", _note(report))
+        note = _note(report)
+        here = [node for node in tree.root.children if at is not None and self._is_here(node.data)]
+        if at is not None and note:
+            note = f"{len({_name(node.data) for node in here}):,} compiled at {at.bar.title}; {note}"
+        tree.border_title = heading("Functions", note)
         tree.root.expand()
         if not tree.root.children:
             self.query_one(FunctionDetail).draw(None)
-        tree.call_after_refresh(lambda: setattr(tree, "cursor_line", max(0, at)))
+        tree.call_after_refresh(lambda: setattr(tree, "cursor_line", here[0].line if here else max(0, cursor)))
+
+    def explain(self, moment: Moment | None) -> None:
+        """Have what was compiled in the step stand out, and select the first of it."""
+        self._moment = moment
+        if self._snapshot is not None:
+            self.show(self._snapshot)
+
+    def _is_here(self, one: Node | None) -> bool:
+        """Whether it was compiled in the step under the cursor; so is all where there is none."""
+        at = self._moment
+        if at is None:
+            return True
+        if isinstance(one, Again):
+            return at.bar.first <= one.step <= at.bar.last
+        return isinstance(one, Function | FunctionStat) and at.inside is not None and one.name in at.inside.compiled
+
+    def _label(self, text: str, one: Node) -> Text:
+        return _label(text, self._is_here(one))
 
     def _plant(self, root: TreeNode[Node], details: Details, report: Report) -> None:
         for one in details.functions:
             text = f"{one.name}  {place_text(one.place)}  {plural(one.graphs, 'graph')}, {duration(one.compile_s)}"
-            node = root.add(_label(text), data=one, expand=True)
-            self._add_breaks(node, one.breaks)
+            node = root.add(self._label(text, one), data=one, expand=True)
+            self._add_breaks(node, one.breaks, self._is_here(one))
             for again in one.again:
-                node.add_leaf(_label(f"compiled again{_when(again)}: {_change(again)}"), data=again)
+                node.add_leaf(self._label(f"compiled again{_when(again)}: {_change(again)}", again), data=again)
             node.allow_expand = bool(node.children)
         for jitted in report.jax.functions:
             made = f"{plural(jitted.graphs, 'program')}, {duration(jitted.compile_s)}"
-            root.add_leaf(_label(f"{jitted.name} (JAX)  {place_text(jitted.place)}  {made}"), data=jitted)
+            text = f"{jitted.name} (JAX)  {place_text(jitted.place)}  {made}"
+            root.add_leaf(self._label(text, jitted), data=jitted)
         for one_again in details.jax:
             text = f"{one_again.name} (JAX)  made again{_when(one_again)}: {_change(one_again)}"
-            root.add_leaf(_label(text), data=one_again)
+            root.add_leaf(self._label(text, one_again), data=one_again)
 
-    def _add_breaks(self, node: TreeNode[Node], breaks: Iterable[Break]) -> None:
+    def _add_breaks(self, node: TreeNode[Node], breaks: Iterable[Break], here: bool) -> None:
         for one in breaks:
             kind = "then plain Python" if one.plain else "break by design" if one.by_design else "break"
-            child = node.add(_label(f"{kind} at {place_text(one.place)}: {one.reason}"), data=one, expand=True)
-            self._add_breaks(child, one.behind)
+            child = node.add(_label(f"{kind} at {place_text(one.place)}: {one.reason}", here), data=one, expand=True)
+            self._add_breaks(child, one.behind, here)
             child.allow_expand = bool(child.children)
 
     def stops(self) -> list[Widget]:
@@ -116,8 +143,12 @@ def _note(report: Report) -> str:
     return "; ".join(parts)
 
 
-def _label(text: str) -> Text:
-    return Text(for_screen(shorten(text, _LONGEST)))
+def _label(text: str, here: bool) -> Text:
+    return Text(for_screen(shorten(text, _LONGEST)), "" if here else "dim")
+
+
+def _name(one: Node | None) -> str:
+    return "" if one is None or isinstance(one, Break) else one.name
 
 
 def _when(again: Again) -> str:

@@ -98,7 +98,10 @@ class MemoryPanel(Container, Region):
         chart.display = report.memory.readings > 0
         table.display = bool(programs)
         table.show([(f"{n}", one) for n, one in enumerate(programs)])
-        table.border_title = heading("Programs of JAX", "bytes of one device while they run, the largest of each line")
+        whole = "of the whole run: " * (self._bar is not None)
+        table.border_title = heading(
+            "Programs of JAX", f"{whole}bytes of one device while they run, the largest of each line"
+        )
 
     def table(self) -> SortedTable[JaxProgram] | None:
         table = self.query_one(SortedTable)

@@ -10,7 +10,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from xlaprof.analysis.model import Report, StepStats
+from xlaprof.analysis.model import StepStats
 from xlaprof.analysis.views.course import Bar, Course
 from xlaprof.text.cells import ceiling, fit
 from xlaprof.text.parts import PARTS
@@ -91,7 +91,6 @@ class StepsPanel(Panel[Drawn | None]):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self._report: Report | None = None
         self._course = Course()
         self._marks: tuple[Mark, ...] = ()
         self.zoom, self.end, self.cursor = 0, -1, -1

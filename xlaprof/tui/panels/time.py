@@ -24,8 +24,7 @@ class TimePanel(Panel[StepStats | Bar | None]):
     def follow(self, bar: Bar | None) -> None:
         """Split the step under the cursor."""
         self._at = bar
-        if bar is not None:
-            self.draw(bar)
+        self.pick_again()
 
     def note(self, data: StepStats | Bar | None) -> str:
         if isinstance(data, Bar):

@@ -7,6 +7,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from xlaprof.analysis.views.details import Transfer
+from xlaprof.analysis.views.moment import Moment
 from xlaprof.text.quantities import duration, percent, plural, size_text
 from xlaprof.tui.snapshot import Snapshot
 from xlaprof.tui.widgets.looking import Looking, place_text
@@ -21,11 +22,15 @@ def _columns() -> list[Column[Transfer]]:
         Column("operation", 26, lambda one: one.operation, lambda one: one.operation, keep=1),
         Column("count", 8, lambda one: f"{one.count:,}", lambda one: one.count, keep=6, right=True),
         Column("total", 9, lambda one: duration(one.total_s), lambda one: one.total_s, keep=8, right=True),
-        Column("waiting", 8, lambda one: percent(one.wait_s / one.total_s) if one.total_s > 0 else "",
-               lambda one: one.wait_s, keep=4, right=True),
-        Column("size", 9, lambda one: size_text(one.bytes), lambda one: one.bytes, keep=3, right=True),
+        Column("waiting", 8, _waiting, lambda one: one.wait_s, keep=4, right=True),
+        Column("size", 9, lambda one: size_text(one.bytes) if one.bytes >= 0 else "", lambda one: one.bytes, keep=3,
+               right=True),
         Column("steps", 8, lambda one: f"{one.steps:,}", lambda one: one.steps, keep=2, right=True),
     ]  # fmt: skip
+
+
+def _waiting(one: Transfer) -> str:
+    return percent(one.wait_s / one.total_s) if one.total_s > 0 and one.wait_s >= 0 else ""
 
 
 class TransfersPanel(Container, Region):
@@ -36,18 +41,34 @@ class TransfersPanel(Container, Region):
     ORDER = 15
     PLACE = "page"
 
+    _whole: tuple[Transfer, ...] = ()  # of the run
+    _moment: Moment | None = None
+
     def compose(self) -> ComposeResult:
         yield SortedTable(_columns(), id="transfers-table", given="total time")
 
     def show(self, snapshot: Snapshot) -> None:
         """Take the transfers of the run."""
-        transfers = snapshot.details.transfers
+        self._whole = snapshot.details.transfers
+        self._fill()
+
+    def explain(self, moment: Moment | None) -> None:
+        """Show what was read in the step."""
+        self._moment = moment
+        self._fill()
+
+    def _fill(self) -> None:
+        at, inside = self._moment, self._moment.inside if self._moment is not None else None
+        transfers = inside.transfers if inside is not None else self._whole
         table = self.query_one(SortedTable)
         table.show([(f"{n}", one) for n, one in enumerate(transfers)])
         reads = plural(sum(one.count for one in transfers), "read")
-        note = (
-            f"{reads} in {duration(sum(one.total_s for one in transfers))}" if transfers else "nothing was read so far"
-        )
+        note = f"{reads} in {duration(sum(one.total_s for one in transfers))}"
+        if at is not None:
+            about = "about " * (inside is not None and inside.about)
+            note = f"at {at.bar.title}: {about}{note}" if transfers else f"nothing was read at {at.bar.title}"
+        elif not transfers:
+            note = "nothing was read so far"
         table.border_title = heading("Reads from the device", note)
 
     def table(self) -> SortedTable[Transfer]:

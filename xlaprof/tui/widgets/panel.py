@@ -73,6 +73,7 @@ class Panel(VerticalScroll, Fitted, Region, Generic[Data]):
         self._data: Data | _Unset = _UNSET  # what is to be seen,
         self._drawn: Data | _Unset = _UNSET  # and what is, at which width
         self._width = 0
+        self._report: Report | None = None
         self._body = Static(markup=False)
 
     def compose(self) -> ComposeResult:
@@ -80,8 +81,13 @@ class Panel(VerticalScroll, Fitted, Region, Generic[Data]):
 
     def show(self, snapshot: Snapshot) -> None:
         """Take the panel's part of the report; draw it if it differs from what is on the screen."""
-        if snapshot.report is not None:
-            self.draw(self.pick(snapshot.report))
+        self._report = snapshot.report
+        self.pick_again()
+
+    def pick_again(self) -> None:
+        """Draw the panel's part of the report, which depends on the step cursor."""
+        if self._report is not None:
+            self.draw(self.pick(self._report))
 
     def draw(self, data: Data) -> None:
         """Show ``data``; a panel that is hidden does so when it is seen again."""

@@ -188,7 +188,7 @@ def _add(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> Fresh:
         run.now = ("running", first[1])
     painted = _paint(run, part, ends)
     holes = _add_holes(run, part)
-    _add_scopes(run, part[ev.Scope])
+    _add_scopes(run, part[ev.Scope], ends, sums)
     _add_pauses(run, part)
     add_rhythms(run, part, ends, sums)
     waited = add_reads(run, part, cuts, numbers)
@@ -233,7 +233,7 @@ def _add_holes(run: Totals, part: Kinds) -> Column:
     return spans[:, spans[1] > spans[0]]
 
 
-def _add_scopes(run: Totals, scopes: Kind) -> None:
+def _add_scopes(run: Totals, scopes: Kind, ends: Kind, sums: DigestSums) -> None:
     own = np.empty(len(scopes), np.int64)
     for tid, those in grouped(scopes["tid"]):
         own[those] = _own(run.child_ns[tid], scopes["depth"][those], scopes["dur"][those])
@@ -246,6 +246,14 @@ def _add_scopes(run: Totals, scopes: Kind) -> None:
             tally.stack = next(filter(None, scopes["stack"][those].tolist()), 0)
         tally.errors += int(scopes["failed"][those].sum())
     run.last = max(run.last, int(scopes.end.max(initial=0)))
+    ended = np.searchsorted(ends.at, scopes.at)  # steps, when each scope was left
+    inside = scopes["t"] >= np.append(run.steps_ended_at, ends.end)[ended]
+    ordinals = {name: ended[those][inside[those]] for name, those in grouped(scopes["name"])}
+    for name, found in sums.scopes.items():
+        digests = np.searchsorted(ends.at, sums.digests.at[found.of])
+        ordinals[name] = np.append(ordinals[name], digests) if name in ordinals else digests
+    for name, some in ordinals.items():
+        run.scopes[name].add_steps((run.steps_ended + np.unique(some)).tolist())
 
 
 def _own(inner: list[int], depth: Column, dur: Column) -> Column:
