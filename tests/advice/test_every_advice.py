@@ -12,6 +12,7 @@ import xlaprof
 from tests.advice import (
     test_fallbacks,
     test_jax,
+    test_optimizer_numbers,
     test_reads,
     test_recompiles,
     test_replacements,
@@ -109,6 +110,7 @@ NOT_TAKEN = {
     "Move what breaks the graph out of the loop": "PyTorch 2.13 tells what breaks it",
     "Use the torch function for it": "no program is known that gets it",
     "Leave attention_mask out": _TRAINER,
+    "Give generate() many prompts": "a model that generates is compiled for half a minute",
     "Pass attention_mask": _TRAINER,
     "Pass prediction_loss_only": _TRAINER,
     "Pass eval_accumulation_steps": _TRAINER,
@@ -164,6 +166,7 @@ def taken() -> Iterator[str]:
         test_reads.READS,
         test_fallbacks.FALLBACKS,
         test_jax.CASES,
+        test_optimizer_numbers.CASES,
         test_recompiles.CASES,
         test_sizes.CASES,
         test_slices.CASES,

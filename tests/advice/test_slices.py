@@ -135,6 +135,30 @@ def both_masked(table: torch.Tensor, start: int, length: int) -> Any:
     return table.sin()
 
 
+def ring(position: Callable[[torch.Tensor, int], int]) -> Program:
+    """Rows are written where a tensor says, which the host knows as well."""
+
+    def program() -> None:
+        rows, at = torch.zeros(12, 4).to(DEVICE), torch.zeros(1, dtype=torch.long).to(DEVICE)
+        xr.sync()
+        for n in range(24):
+            start = position(at, n)
+            where = (torch.arange(start, start + 2) % 12).to(DEVICE)
+            rows.index_copy_(0, where, torch.ones(2, 4).to(DEVICE))
+            at.copy_((at + 2) % 12)
+            xr.sync()
+
+    return program
+
+
+def read_position(at: torch.Tensor, n: int) -> int:
+    return int(at)
+
+
+def kept_position(at: torch.Tensor, n: int) -> int:
+    return 2 * n % 12
+
+
 WRITE = "Write where a mask from the host holds, with masked_fill_"
 READ = "Read as many elements each time as the longest piece has"
 CASES = [
@@ -145,6 +169,13 @@ CASES = [
     Case("a piece is written", "recompile", pieces(written), "Write as many elements each time as", pieces(written_at)),
     Case("a piece is read", "recompile", pieces(read), READ, pieces(read_at)),
     Case("a piece is cut before", "recompile", pieces(read), "Or cut before the tensor is brought", pieces(cut_before)),
+    Case(
+        "a position that is read",
+        "transfer",
+        ring(read_position),
+        "Keep the number in Python, beside the tensor",
+        ring(kept_position),
+    ),
     Case(
         "two pieces",
         "recompile",

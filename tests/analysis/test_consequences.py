@@ -39,6 +39,21 @@ def test_a_view_whose_shape_follows_from_a_size_is_no_cause_of_its_own() -> None
     assert (finding.place.line, finding.count) == (20, 4)
 
 
+def test_a_constant_that_is_none_of_the_special_numbers_is_told_as_it_is() -> None:
+    story = Story()
+    barrier = story.line(50, "xr.sync()")
+    filled = story.line(20, "done = torch.full(size, ended)", func="forward")
+    for n in range(8):
+        with story.step():
+            old, new = str(n % 2 == 0), str(n % 2 == 1)
+            change = Change("scalar", old, new, "fill_value of aten::full", stack=filled, against=n)
+            story.barrier(barrier, 8, f"graph {n}", change=change if n else None)
+    (finding,) = story.findings("recompile")
+    assert "ended (fill_value of aten::full) went from False to True" in finding.cause
+    assert "and it is a constant of the graph: compiled" in finding.cause
+    assert "special" not in finding.cause
+
+
 def chosen(sizes: list[int]) -> Story:
     story = Story()
     barrier = story.line(50, "xr.sync()")

@@ -69,6 +69,8 @@ def test_whose_loop_it_is_is_said() -> None:
         ("transfer", ("diffusers/schedulers/scheduling_ddim.py", "D.step", "x[timestep]"), "", "without device="),
         ("recompile", ("transformers/generation/utils.py", "G._sample", ""), "shape", "StaticCache"),
         ("missing_barrier", ("transformers/generation/utils.py", "G._sample", ""), "", "StaticCache"),
+        ("transfer", ("transformers/generation/utils.py", "G._p", "if eos_token is not None"), "", "unset it in the"),
+        ("transfer", ("transformers/generation/utils.py", "G._p", "isin(x, pad_token)"), "", "Pass attention_mask to"),
         ("transfer", ("accelerate/optimizer.py", "AcceleratedOptimizer.step", ""), "", 'mixed_precision="bf16"'),
         ("transfer", ("accelerate/utils/operations.py", "gather", ""), "", "gather_for_metrics"),
         ("transfer", ("diffusers/schedulers/e.py", "E.index_for_timestep", "x.nonzero()"), "", "set_begin_index"),

@@ -77,6 +77,11 @@ def test_a_value_that_the_loops_condition_looks_at_decides_whether_to_go_on() ->
             "x = x[:, :lengths.max()]",
             "best = scores.topk(k.item())",
         ],
+        Use.WHOLE: [
+            "ptr = int(self.queue_ptr)",
+            "k = min(int(ratio * n), labels.numel() - 1)",
+            "return int(x.sum().item())",
+        ],
         Use.INDEXES: ["word = vocabulary[token.item()]", "lr = table[stage]", "seen[label.item()] += 1"],
         Use.ADDS_AT: ["hits[label] += int(guess == label)", "self.error[day // 7] += (y - p).abs().item()"],
         Use.ADDS_UP: [

@@ -27,7 +27,8 @@ class Use(IntEnum):
     ADDS_AT = 5  # at an entry that the program chooses
     ADDS_UP = 6
     LOGS = 7  # print, a logger, an f-string, a list, a dict
-    OTHER = 8
+    WHOLE = 8  # as a whole number of Python's, which is a position, a size or a number of times
+    OTHER = 9
 
 
 class Read(NamedTuple):
@@ -78,7 +79,7 @@ def read_of(code: str, *, scalar: bool, head: str = "") -> Read:
         asked = ((_use(node, above), _asker(node, above)) for node in _asked(tree))
         reads = [Read(min(use, Use.DECIDES) if name in PICKS else use, name, False, words) for use, name in asked]
     read = min(reversed(reads), key=lambda read: read.use, default=Read(Use.OTHER, words=words))
-    return read._replace(use=Use.GOES_ON) if read.use == Use.OTHER and _is_tested(tree, head) else read
+    return read._replace(use=Use.GOES_ON) if read.use >= Use.WHOLE and _is_tested(tree, head) else read
 
 
 def _is_tested(tree: ast.AST, head: str) -> bool:
@@ -151,7 +152,16 @@ def _asker(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> str:
 
 
 def _use(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> Use:
-    """What takes the value of ``node``."""
+    """What takes the value of ``node``; where that is not known, whether it is made a whole number."""
+    use, one = _taker(node, above), node
+    while use == Use.OTHER and isinstance(one, ast.expr):
+        if called(one) == "int" and any(names(one)):
+            return Use.WHOLE
+        one = above[one]
+    return use
+
+
+def _taker(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> Use:
     use = Use.DECIDES if called(node) == "bool" else Use.OTHER  # where nothing further up says more
     while (parent := above.get(node)) is not None:
         match parent:

@@ -156,9 +156,9 @@ _HOST = _Way(
 )
 _KEEP = _Way(
     "Keep the {value} {words.keep} and read it {often}{end}",
-    remedy="losses.append({loss})  # stays on the device\n"
+    remedy="{kept}.append({loss})  # stays on the device\n"
     + _EVERY
-    + "print({words.arrays}.stack(losses).tolist()){comment}\n    losses.clear()",
+    + "print({words.arrays}.stack({kept}).tolist()){comment}\n    {kept}.clear()",
 )
 _USES = {
     Use.GOES_ON: _Way(
@@ -199,6 +199,13 @@ _USES = {
         "    correct += (model(x).argmax(-1) == y).sum()\n    {words.barrier_code}\nprint(correct.item())  # once",
     ),
     Use.LOGS: _KEEP,
+    Use.WHOLE: _Way(
+        "Keep the number in Python, beside the tensor, where the host knows how it changes (a position in a ring, a "
+        "count), or compute it where it comes from, before that is brought to the device: the host needs it at once, "
+        "and no later read serves. Or use the tensor itself: as positions (index_select, index_copy_), or in a mask "
+        "({words.arrays}.arange(largest) < size)",
+        "to use it as a whole number",
+    ),
     Use.OTHER: _KEEP._replace(advice=_KEEP.advice + "; what is computed with it, compute on the device"),
 }
 
@@ -251,7 +258,7 @@ def advise_read(
     if way is _USES[Use.DECIDES] and turns.line:
         way = _TURNS_TOO
     once = every == ONCE
-    if way in (_USES[Use.OTHER], _USES[Use.SIZES]) and re.search(_LARGEST, code):
+    if way in (_USES[Use.OTHER], _USES[Use.WHOLE], _USES[Use.SIZES]) and re.search(_LARGEST, code):
         way = _COUNT
     elif way is _KEEP and once and "append" in read.words:
         way = _STACK
@@ -274,7 +281,10 @@ def advise_read(
     if every in (ONCE, LATER) and "{every}" in remedy:
         remedy = _ONCE if once and scalar else ""
     comment = f"  # {words.after_barrier}" if words.after_barrier else ""
-    remedy = remedy.format(every=every, words=words, loss=fill(words.keep_code, name="loss"), comment=comment)
+    name_of = "loss" if "loss" in value else "value"
+    kept = "losses" if name_of == "loss" else "values"
+    fields = {"loss": fill(words.keep_code, name=name_of), "kept": kept, "comment": comment}
+    remedy = remedy.format(every=every, words=words, **fields)
     remedy = "\n".join(line for line in remedy.splitlines() if line.strip())
     what = "one number" if scalar else "a tensor"
     return ReadAdvice(way.name or name, what, way.purpose, advice, remedy, "{often}" in way.advice, way.option)
@@ -289,11 +299,11 @@ def _way(op: str, via: str, name: str, read: Read) -> _Way:
     use = Use.DECIDES if "__contains__" in via else read.use
     if via and via.rpartition(".")[2] not in _SPECIAL:
         return _OTHER_FUNCTION if op in SCALARS else _HOST
-    if use in (Use.GOES_ON, Use.DECIDES, Use.ASSERTS, Use.OTHER) and read.words & _FINITE:
+    if use in (Use.GOES_ON, Use.DECIDES, Use.ASSERTS, Use.WHOLE, Use.OTHER) and read.words & _FINITE:
         return _NOT_FINITE
-    if use in (Use.INDEXES, Use.OTHER) and read.words & _SEARCHES:
+    if use in (Use.INDEXES, Use.WHOLE, Use.OTHER) and read.words & _SEARCHES:
         return _POSITION
-    if use in (Use.LOGS, Use.OTHER):
+    if use in (Use.LOGS, Use.WHOLE, Use.OTHER):
         if read.words & _ACTS:
             return _ACT
         if op not in SCALARS and use == Use.OTHER:

@@ -53,10 +53,20 @@ _TEXTS = {
     "dtype": _Text("{shape}", "Convert the input to one dtype before the step ({dtype} came first)."),
     "size": _Text("the size of the {subject}, which values decide, changed {went}", "{instead}."),
     "scalar": _Text("{argument} went {went}, and 0, 1 and -1 are special: exactly {special} of the graph", ""),
+    "scalar plain": _Text("{argument} went {went}, and it is a constant of the graph", ""),
     "scalar shared": _Text(
         "{argument} went {went}: numbers that are equal are one input of the graph, and here two that had been equal "
         "were not, or the other way round",
         "Pass the two numbers as 1-element tensors on the device, so that their values do not matter.",
+    ),
+    "scalar step": _Text(
+        "{argument} went {went}: an optimizer's number for some of its parameters, and no more the same as for others, "
+        "as where one has had no gradient in some steps and has made fewer; numbers that are equal are one input of "
+        "the graph, and these are two",
+        "Make the optimizer with capturable=True, where it has that (Adam and its kin): what it computes from the "
+        "number of steps is no number of Python's then. Or let each of its parameters have a gradient in every step, "
+        "of zeros where a loss does not reach it.",
+        "optimizer = torch.optim.Adam(parameters, capturable=True)",
     ),
     "argument": _Text(
         "{argument} changed {went}{bounds}, and it is a constant of the graph",
@@ -218,6 +228,10 @@ def _text(facts: Facts, group: Group) -> _Text:
         chosen = is_chosen(change) and len(group.extras) >= HABIT
         held = "chosen" if chosen else "held" if change.new == "held from before" else ""
         variant = "list" if change.old.endswith(" tensors") else held
+    elif sort == "scalar" and variant == "shared" and ".step(" in group.place.acting.code:
+        variant = "step"
+    elif sort == "scalar" and not variant and not _special(group):
+        variant = "plain"
     elif variant == "loop" and facts.place(change.condition).line:
         variant = "loop if"
     elif variant == "loop" and _grows(group):
@@ -258,6 +272,13 @@ def _bounds(group: Group) -> str:
     return f", and its {name}{f', {called},' if called else ''} from {one.old} to {one.new}{length}"
 
 
+def _special(group: Group) -> list[str]:
+    """The numbers among those of a group that are constants of a graph wherever they stand."""
+    changes = (extra.change for extra in group.alike if extra.change.what == group.sort)
+    texts = (text for one in changes for text in (one.old, one.new))
+    return list(dict.fromkeys(text for text in texts if special_number(text)))
+
+
 def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
     change, names = group.first, facts.names
     condition, expected, inner = (names.place(one) for one in (change.condition, change.expected, change.made))
@@ -277,7 +298,7 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
             "had been recorded"
         )
     argument, subject = change.name or expression(group.place.code, change), change.subject or "an argument"
-    special = dict.fromkeys(text for one in changes for text in (one.old, one.new) if special_number(text))
+    special = _special(group)
     turns = facts.names.loop(group.extras[0].record.stack)
     again = comes_again(group)
     over = re.fullmatch(r"for .+ in ([\w.]+):", group.place.code)  # what a loop runs over, but a call
