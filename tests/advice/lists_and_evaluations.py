@@ -41,6 +41,39 @@ def add_up(matrix: Any, model: nn.Module, x: Any) -> None:
     matrix += (scores.T @ scores).clamp(0.1, 3.0) * 0.5 + scores.mean(0).exp()
 
 
+def grids(*, outer: bool, inner: bool) -> Program:
+    """Epochs of training steps, each with an evaluation over batches and levels in a function of its own."""
+
+    def program() -> None:
+        model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4)).to(DEVICE)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        held = []
+        for _ in range(4):
+            for x in [torch.ones(8, 6)] * 8:
+                optimizer.zero_grad()
+                model(x.to(DEVICE)).square().mean().backward()
+                optimizer.step()
+                xr.sync()
+            held.append(over_grid(model, inner=inner))
+            assert held[-1].sum().item() is not None
+            if outer:
+                xr.sync()
+
+    return program
+
+
+@torch.no_grad()
+def over_grid(model: nn.Module, *, inner: bool) -> Any:
+    matrix = torch.zeros(4, 4, device=DEVICE)
+    for x in [torch.ones(12, 6)] * 3:
+        batch = x.to(DEVICE)
+        for level in (0.25, 0.4, 0.9):
+            add_up(matrix, model, batch * level)
+            if inner:
+                xr.sync()
+    return matrix / 9.0
+
+
 def chooses(listed: bool) -> Program:
     """A replay: rows of a few steps, of which each step draws some."""
     drawn = [[(5 * n + 3 * i) % (4 * n + 4) for i in range(3)] for n in range(14)]

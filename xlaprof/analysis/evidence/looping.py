@@ -35,7 +35,8 @@ _ROWS = 1024  # graphs of a barrier that are looked at
 _LAYERS = ("forward", "__call__")  # functions whose loops are over layers, or over a sequence
 
 
-def _is_over_layers(loop: Place) -> bool:
+def is_over_layers(loop: Place) -> bool:
+    """Whether a loop is one over a model's layers, or over a sequence, by the function that it is in."""
     return loop.acting.func.rpartition(".")[2].startswith(_LAYERS)
 
 
@@ -44,7 +45,7 @@ def beside(names: Names, stack: int, barrier: int) -> Place:
 
     A loop over layers is a part of the step.
     """
-    loops = {head(loop) for loop in names.loops(stack) if not _is_over_layers(loop)}
+    loops = {head(loop) for loop in names.loops(stack) if not is_over_layers(loop)}
     others, line = loops - names.heads(barrier), NOWHERE
     for frame in names.frames(stack) if others else ():
         line = line if frame.library else frame
@@ -196,7 +197,7 @@ def unbarred(facts: Facts) -> Unbarred | None:
         if site.loop_trains or (site.loop_shared and site.loops >= (_TURNS if site.loop_learns else MANY))
     }
     found = _heaviest(facts, inside, MANY) or _now_and_then(facts, inside)
-    if found is None or not found.loop.line or _is_over_layers(found.loop):
+    if found is None or not found.loop.line or is_over_layers(found.loop):
         return None
     site = run.sites[found.stack]
     if not site.loop_trains and found.turns < _TURNS and (site.loop_learns or not _is_dear(facts, found)):
@@ -250,5 +251,5 @@ def _loops(facts: Facts, site: Site, cut: int, least: int) -> list[tuple[Place, 
         for loop, turns in known
         if head(loop) not in around
         and (turns >= least or (site.loop_trains and turns))
-        and (site.loop_shared or not _is_over_layers(loop))
+        and (site.loop_shared or not is_over_layers(loop))
     ]

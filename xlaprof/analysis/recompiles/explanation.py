@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.looping import is_over_layers
 from xlaprof.analysis.places import named, short
 from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.recompiles.group import (
@@ -123,7 +125,7 @@ _TEXTS = {
         "what a loop records by this line is still pending when the next step is recorded, for no barrier ended it: "
         "the graph of that step holds it, and what is computed of it afterwards, {count} more than in the other steps",
         "Call {words.barrier} at the end of {turn}, and of what is computed of it after that loop: what is pending is "
-        "a small graph of its own then, and the steps have one graph.",
+        "a small graph of its own then, and the steps have one graph.{inside}",
     ),
     "operation grad": _Text(
         "gradients are written where .grad is None, in the first pass after they were cleared, and added to in those "
@@ -279,6 +281,28 @@ def _special(group: Group) -> list[str]:
     return list(dict.fromkeys(text for text in texts if special_number(text)))
 
 
+def _inside(facts: Facts, group: Group) -> str:
+    """What to do where turns of a loop that this line calls are one graph as well, wherever that is cut."""
+    found = []
+    for record in facts.run.compiles:
+        site = facts.run.sites.get(record.stack)
+        frames = facts.names.frames(site.loop) if site is not None else ()
+        if site is None or not any(one.at == group.place.at for one in frames):
+            continue
+        inner = {(one.file, one.acting.func) for one in takewhile(lambda one: one.at != group.place.at, frames)}
+        for loop, turns in facts.names.turns(site.loop, site.turns):
+            layers = is_over_layers(loop) and not site.loop_shared
+            if turns >= HABIT and not layers and (loop.file, loop.acting.func) in inner:
+                found.append((record.ops, turns, loop, record))
+    if not found:
+        return ""
+    ops, count, loop, record = max(found, key=lambda one: one[:2])
+    return (
+        f" {count} turns of the loop at {named(loop)} are one graph of {ops:,} operations there, which took "
+        f"{duration(record.dur / 1e9)} to compile: end each of these turns with {facts.words.barrier}, too."
+    )
+
+
 def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
     change, names = group.first, facts.names
     condition, expected, inner = (names.place(one) for one in (change.condition, change.expected, change.made))
@@ -330,6 +354,7 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
         "turn": f"every turn of the loop at line {group.place.loop}"
         if group.place.loop
         else group.place.func.rpartition(".")[2] or "that loop",
+        "inside": _inside(facts, group) if change.role == "pending" else "",
         "each": plural(again[-1].change.added if again else change.added, "operation"),
         "operations": " to ".join(f"{one.record.ops:,}" for one in again) + " operations",
         "count": plural(change.added or change.removed, "operation"),
