@@ -235,3 +235,18 @@ def test_of_what_another_run_held_already_it_is_not_known_when_it_happened_last(
     assert now.report.findings
     assert now.last == {}
     assert not now.fresh
+
+
+def test_reports_of_a_log_that_grows_rest_in_between_and_nothing_is_missed(story: Training) -> None:
+    story.train_step(compile_ms=1500)
+    with closing(Feed("run.log", rest=1e9)) as resting, closing(Feed("run.log")) as restless:
+        for feed in (resting, restless):
+            assert feed.advance().report is not None
+        story.train(10)
+        later, now = resting.advance(), restless.advance()
+        assert later.read == now.read == now.total, "both have read all there is"
+        assert [one.report.steps[0].count for one in (later, now) if one.report is not None] == [1, 11]
+        resting._rest = 0.0
+        shown = resting.advance().report
+        assert shown is not None
+        assert shown.steps[0].count == 11, "though nothing has come since"

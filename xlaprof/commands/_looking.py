@@ -61,9 +61,9 @@ def look(path: str, tail: Follower, program: Program | None = None) -> int:
 
     ``program``: the one that writes it, where that is ours to end.
     """
-    from xlaprof.tui.feed import Feed
+    from xlaprof.tui.feed import REST, Feed
 
-    with closing(Feed(path, tail=tail)) as feed:
+    with closing(Feed(path, tail=tail, rest=REST)) as feed:
         feed.open()
         return _show(feed, program)
 

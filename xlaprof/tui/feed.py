@@ -36,6 +36,8 @@ BUDGET_S = 0.4
 RECENT = 2_000
 #: While a long log is read, the time between two reports is so many times what one takes.
 _PATIENCE = 24
+#: The same at the end of a log that grows: reports take a fifth of a core then, however many events come.
+REST = 4.0
 
 
 class Feed:
@@ -55,8 +57,11 @@ class Feed:
         budget_s: float = BUDGET_S,
         slice_bytes: int = SLICE,
         tail: Follower | None = None,
+        rest: float = 0.0,
     ) -> None:
+        """``rest``: the time between two reports at the end of the log is so many times what one takes."""
         self.path = path
+        self._rest = rest
         self._clock = clock
         self.budget_s = budget_s
         self._slice_bytes = slice_bytes
@@ -158,7 +163,8 @@ class Feed:
     def _worth_a_report(self) -> bool:
         """A long log is read first: until its end is reached, reports take a small part of the time."""
         since = time.monotonic() - self._reported_at
-        return since >= self.pause_s and (self._read >= self._total or since > _PATIENCE * self._reported_s)
+        rest = self._rest if self._read >= self._total else _PATIENCE
+        return since >= self.pause_s and since >= rest * self._reported_s
 
     def _slice(self) -> bool:
         """Feed the Run the next slice; True if there was something in it."""
