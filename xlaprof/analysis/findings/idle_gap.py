@@ -31,6 +31,7 @@ from xlaprof.analysis.evidence.activities import (
     is_librarys,
     recording,
 )
+from xlaprof.analysis.evidence.collecting import COLLECTS, asked, asked_for
 from xlaprof.analysis.evidence.compiled_functions import calls_beside, running_ns
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
@@ -54,8 +55,6 @@ from xlaprof.text.quantities import duration, percent, plural
 _WORTH_NS = 20_000_000  # in all, or each where they come irregularly: less is the noise of any short run
 _UNCONFIRMED_NS = 5_000_000  # mean length needed where no steps are known
 _TRACES = re.compile(r"(?<!lax\.)\bscan(_layers)?\(")  # torch_xla's
-#: a line that asks for a collection; ``collect`` may be another function's name, which is given more than a generation
-_COLLECTS = re.compile(r"\bgc\.collect\(|(?<![\w.])collect\(\s*(generation\s*=\s*)?[012]?\s*\)")
 _SELDOMER = (
     "Leave gc.collect() out of the loop, or call it once in many turns (between epochs): what nothing refers to any "
     "more is freed without it, and cycles are collected by themselves. gc.freeze() after the set-up leaves the rest "
@@ -108,28 +107,9 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     return mean >= _WORTH_NS or mostly or rhythm.every > 0
 
 
-def _asked_for(facts: Facts) -> dict[Place, list[tuple[int, PauseTally]]]:
-    """Collections that the program asks for (``gc.collect()``), again and again, by the line that does."""
-    found: dict[Place, list[tuple[int, PauseTally]]] = {}
-    for (stack, cause), one in facts.run.pauses.items():
-        place = facts.place(stack)
-        if cause == host.GC and _COLLECTS.search(place.code):
-            found.setdefault(place, []).append((stack, one))
-    return {place: some for place, some in found.items() if _comes_often([one for _, one in some])}
-
-
-def _comes_often(pauses: list[PauseTally]) -> bool:
-    whole = merged(PauseTally, pauses)
-    return whole.count >= HABIT and 2 * whole.most <= whole.total
-
-
 def _is_asked_for(facts: Facts, activity: Activity, window: float) -> bool:
     """Whether the program asks for collections so often that they are felt: measured beside a compile, too."""
-    return min(_asked(facts).total, activity.total) >= max(FELT * window, _WORTH_NS)
-
-
-def _asked(facts: Facts) -> PauseTally:
-    return merged(PauseTally, [one for some in _asked_for(facts).values() for _, one in some])
+    return min(asked(facts).total, activity.total) >= max(FELT * window, _WORTH_NS)
 
 
 def _has_line_between(facts: Facts, hole: tuple[int, int]) -> bool:
@@ -198,8 +178,8 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
 
 
 def _rhythm(facts: Facts, activity: Activity) -> str:
-    if activity.kind == host.GC and (asked := _asked(facts).count):  # in steps with a compile, too
-        return "every step" if facts.full_steps and in_all(asked, facts.full_steps) else ""
+    if activity.kind == host.GC and (often := asked(facts).count):  # in steps with a compile, too
+        return "every step" if facts.full_steps and in_all(often, facts.full_steps) else ""
     # a gap from one step into the next is the one's or the other's: of as many gaps as steps none is missing
     return activity.rhythm.text(0 if in_all(activity.gaps, facts.full_steps) else facts.full_steps)
 
@@ -261,7 +241,7 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
 def _collects(facts: Facts) -> Iterator[Finding]:
     """Collections that the program asks for again and again, between calls of what is compiled."""
     running = running_ns(facts)
-    for place, pauses in _asked_for(facts).items():
+    for place, pauses in asked_for(facts).items():
         whole = merged(PauseTally, [one for _, one in pauses])
         if whole.total < max(FELT * running, WORTH_SAYING * facts.wall_s * 1e9, _WORTH_NS):
             continue
@@ -349,7 +329,7 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
     if kind == host.GC:
         place = _longest_pause(facts, host.GC)
         advice = "Call gc.freeze() after the set-up, and gc.collect() only between epochs."
-        if _COLLECTS.search(place.code):
+        if COLLECTS.search(place.code):
             advice = _SELDOMER
         return "collects garbage", advice, place, "garbage collection"
     if kind == host.DATA:
