@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -146,5 +146,24 @@ def probes(*, removed: bool) -> Program:
                 del loss
             if removed:
                 handle.remove()
+
+    return program
+
+
+def sampler(*, taken_out: bool) -> Program:
+    """A loop over a tensor of the device: its head takes out all elements as it begins."""
+
+    def program() -> None:
+        weight, times = torch.ones(6, 6).to(DEVICE), torch.linspace(1, 2, 7).to(DEVICE)
+        xr.sync()
+        for _ in range(3):
+            image = torch.ones(4, 6).to(DEVICE) * 2
+            elements: Iterable[torch.Tensor] = times
+            if taken_out:
+                elements = list(times)
+                xr.sync()
+            for _, time in enumerate(elements):
+                image = (image @ weight * time).tanh()
+                xr.sync()
 
     return program

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.advice.lists_and_evaluations import chooses, evaluates, grids, probes, resets
+from tests.advice.lists_and_evaluations import chooses, evaluates, grids, probes, resets, sampler
 from tests.advice.numbers_and_sums import (
     blank,
     blank_at,
@@ -290,6 +290,15 @@ CASES = [
         epochs(barrier=False),
         "between this line and the loop",
         epochs(barrier=True),
+        (),
+        strict=True,
+    ),
+    Case(
+        "elements that a loop's head takes out",
+        "recompile",
+        sampler(taken_out=False),
+        "Take the elements out before the loop, as a list",
+        sampler(taken_out=True),
         (),
         strict=True,
     ),

@@ -145,6 +145,30 @@ def test_what_is_made_before_the_loop_of_the_barrier_is_a_way_in(each_ms: float,
     assert all("between this line and the loop" in one.advice for one in found)
 
 
+@pytest.mark.parametrize("also_before", [True, False])
+def test_elements_that_the_head_of_a_loop_takes_out_are_told_at_the_head(also_before: bool) -> None:
+    """A barrier before the loop is before that: of what the first graph alone holds, the head's part stays there."""
+    story = Story()
+    barrier = story.line(24, "xr.sync()", loops=(22, 18))
+    made = story.line(20, "image = noise * start", loops=(18,))
+    taken = story.line(22, "for n, t in enumerate(plan.times):", loops=(22, 18))
+    step = story.line(23, "image = model(image, t)", loops=(22, 18))
+    went = [Operation("aten::mul", made)] * also_before + [Operation("aten::select", taken)]
+    block = Block(old=went, removed=len(went) + 19, roles={"": len(went) + 19}, stack=went[0].stack)
+    gone = Difference("operation", went[0].name, "aten::mm", expected=went[0], came=Operation("aten::mm", step),
+                      block=block)  # fmt: skip
+    diff = GraphDiff(against=1, common=1, removed=block.removed, differences=[gone], total=1, roles=[""])
+    for n in range(24):
+        first = n % 8 == 0
+        with story.step():
+            story.barrier(barrier, 8, "first" if first else "later", change=None if first else diff)
+            story.spend(20)
+    (found,) = story.findings("recompile")
+    assert (found.place.line, found.count) == (22, 1)
+    assert "takes each element out of enumerate(plan.times)" in found.cause
+    assert found.remedy.splitlines()[0::2] == ["elements = list(enumerate(plan.times))", "for n, t in elements:"]
+
+
 def test_a_small_graph_that_is_compiled_again_once_is_set_aside() -> None:
     def told(compile: float) -> list[Finding]:
         story = Story()

@@ -28,7 +28,7 @@ from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import HABIT, LOOKED_NS, MANY, MOST, NAMED, WORTH_SAYING
 from xlaprof.analysis.recompiles.eager import looks_beside
-from xlaprof.analysis.recompiles.extra import EARLY, entry, is_of_another_value, meant
+from xlaprof.analysis.recompiles.extra import EARLY, entry, is_of_another_value, meant, saves_entry
 from xlaprof.analysis.recompiles.jit_calls import JAX, dropped
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
@@ -335,7 +335,7 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
     if record.change.what == "shape":
         return "compiled again for one of few sizes,"
     if record.change.what == "operation" and (before := facts.place(entry(facts, record, record.change))).line:
-        saved = f"recorded before it ({facts.words.barrier} between the two saves that)"
+        saved = saves_entry(facts, before)
         return f"compiled again, for the first of a loop also holds what {cited(before)} {saved},"
     rhythm = facts.run.program_rhythms.get(record.program)
     if rhythm is not None and rhythm.steps > EARLY and rhythm.every > 1:

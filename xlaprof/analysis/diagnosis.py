@@ -43,6 +43,8 @@ class Part(NamedTuple):
     old: Value
     new: Value
     size: int = 0  # operations that came, or went, in one piece
+    before: tuple[int, ...] = ()  # Stack ids of the first of those that went, and
+    now: tuple[int, ...] = ()  # of those that came
 
 
 def parts(event: Compile) -> tuple[Part, ...]:
@@ -109,7 +111,9 @@ def _part(change: Change, program: int, one: Difference | None = None) -> Part:
         old, new = _states(change, block)
         return Part(change, (change.what, 0, "state"), old, new)
     old, new = ((side[0].name, side[0].stack) if side else ("", 0) for side in (block.old, block.new))
-    return Part(change, (change.what, block.condition or block.stack, ""), old, new, max(block.added, block.removed))
+    before, now = (tuple(dict.fromkeys(one.stack for one in side)) for side in (block.old, block.new))
+    size = max(block.added, block.removed)
+    return Part(change, (change.what, block.condition or block.stack, ""), old, new, size, before, now)
 
 
 def _states(change: Change, block: Block) -> tuple[Value, Value]:

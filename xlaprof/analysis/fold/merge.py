@@ -122,6 +122,9 @@ def _mapped(part: Part, ids: Ids, shift: int) -> Part:
         (what, ids.stack(place), name),
         (part.old[0], ids.stack(part.old[1])),
         (part.new[0], ids.stack(part.new[1])),
+        part.size,
+        tuple(map(ids.stack, part.before)),
+        tuple(map(ids.stack, part.now)),
     )
 
 

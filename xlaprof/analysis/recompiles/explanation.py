@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from itertools import takewhile
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from xlaprof.analysis.recompiles.group import (
     is_aside,
     is_carried,
     is_chosen,
+    is_head,
     sizes,
     special_number,
     windows,
@@ -25,6 +27,7 @@ from xlaprof.analysis.recompiles.group import (
 from xlaprof.analysis.recompiles.varying import last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor
 from xlaprof.analysis.shapes import axes, dims, dtype
+from xlaprof.analysis.statements import nodes
 from xlaprof.text.quantities import duration, plural, times
 
 
@@ -103,6 +106,13 @@ _TEXTS = {
     "operation entry": _Text(
         "the first graph of a loop also holds what this line records before the loop, and the others do not",
         "Call {words.barrier} between this line and the loop: what it records is a small graph of its own then.",
+    ),
+    "operation entry head": _Text(
+        "the first graph of a loop also holds what its head records as it begins, which takes each element out of "
+        "{over}, and the others do not",
+        "Take the elements out before the loop, as a list, and call {words.barrier} between that and the loop: it is a "
+        "small graph of its own then.",
+        "elements = list({over})\n{words.barrier_code}\n{over_elements}",
     ),
     "operation carried": _Text(
         "what this line computes{often}{decides_on} begins the graph of the step that follows, {count} more than in a "
@@ -238,6 +248,8 @@ def _text(facts: Facts, group: Group) -> _Text:
         variant = "loop if"
     elif variant == "loop" and _grows(group):
         variant = "loop grows"
+    elif variant == "entry" and is_head(group.place):
+        variant = "entry head"
     elif is_carried(facts, group):
         variant = "carried"
     elif comes_again(group):
@@ -303,6 +315,14 @@ def _inside(facts: Facts, group: Group) -> str:
     )
 
 
+def _iterated(code: str) -> tuple[str, str]:
+    """What a loop runs over, by its head; and a head that runs over a list of that."""
+    loop = next(iter(nodes(code, ast.For)), None)
+    if loop is None:
+        return "what it runs over", "for element in elements:"
+    return ast.unparse(loop.iter), f"for {ast.unparse(loop.target).strip('()')} in elements:"
+
+
 def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
     change, names = group.first, facts.names
     condition, expected, inner = (names.place(one) for one in (change.condition, change.expected, change.made))
@@ -326,7 +346,10 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
     turns = facts.names.loop(group.extras[0].record.stack)
     again = comes_again(group)
     over = re.fullmatch(r"for .+ in ([\w.]+):", group.place.code)  # what a loop runs over, but a call
+    iterated, over_elements = _iterated(group.place.acting.code)
     return {
+        "over": iterated,
+        "over_elements": over_elements,
         "old": change.old,
         "new": change.new,
         "more": more,

@@ -40,6 +40,7 @@ from xlaprof.analysis.recompiles.group import (
     comes_again,
     is_bound,
     is_chosen,
+    is_head,
     of_batch,
     sizes,
 )
@@ -92,7 +93,7 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
         for key, (change, place) in by_line.items():
             # the graph before held what precedes the loop: that one is not needed
             had = change.role == "entry" and (
-                change.what == "aliasing" or any(part.old[1] == change.stack for part in record.parts)
+                change.what == "aliasing" or any(change.stack in (part.old[1], *part.before) for part in record.parts)
             )
             of = programs.get(change.against, record) if had else record
             share, again = 0.0 if of_it[0].role == "state" else 1 / len(by_line), (record.program, record.t) in back
@@ -401,9 +402,11 @@ def _begins_as_number(change: Change) -> bool:
 def entry(facts: Facts, record: CompileRecord, change: Change) -> int:
     """The stack of the difference if it was recorded before the barrier's loop: sums set to zero as each epoch begins.
 
-    Or it lies in a tensor that the first graph has twice, and the next, of the same operations, once: a copy of it, of
-    before the loop, was pending. Work that a condition of the program decides on, such as a copy of the best weights,
-    is a difference of its own; and where much came as well as went, that is not what makes the difference.
+    What the loop runs over may be a tensor, whose elements its head takes out as it begins, after all that is before
+    the loop: then the head is the line. Or it lies in a tensor that the first graph has twice, and the next, of the
+    same operations, once: a copy of it, of before the loop, was pending. Work that a condition of the program decides
+    on, such as a copy of the best weights, is a difference of its own; and where much came as well as went, that is
+    not what makes the difference.
     """
     if change.what == "aliasing":
         once = record.nth == 1 and facts.run.program_runs.get(change.against, 0) == 1
@@ -417,8 +420,25 @@ def entry(facts: Facts, record: CompileRecord, change: Change) -> int:
         return 0
     if facts.place(change.condition).acting.code.startswith(CONDITIONS):
         return 0
+    if heads := _at_head(facts, record, change):
+        return heads[-1]
     stacks = (stack for stack in (change.made, change.expected) if stack)
     return next((stack for stack in stacks if _precedes_loop(facts, stack, record.stack)), 0)
+
+
+def _at_head(facts: Facts, record: CompileRecord, change: Change) -> list[int]:
+    """The stacks of what the head of the barrier's loop recorded in one of the graphs, and not in the other."""
+    loop = head(facts.names.loop(record.stack))
+    listed = {stack for part in record.parts if part.change == change for stack in (*part.before, *part.now)}
+    places = {stack: facts.place(stack) for stack in sorted(listed)}
+    return [stack for stack, one in places.items() if is_head(one) and head(one) == loop]
+
+
+def saves_entry(facts: Facts, before: Place) -> str:
+    """What spares the graph that also holds what ``before`` recorded as a loop began, in a clause."""
+    if is_head(before):
+        return f"recorded as it began (list() of what it runs over, and {facts.words.barrier} after that, save that)"
+    return f"recorded before it ({facts.words.barrier} between the two saves that)"
 
 
 def _left_over(facts: Facts, record: CompileRecord, pending: dict[int, Change]) -> Change | None:
