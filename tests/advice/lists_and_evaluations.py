@@ -167,3 +167,27 @@ def sampler(*, taken_out: bool) -> Program:
                 xr.sync()
 
     return program
+
+
+def tallies(*, at_once: bool) -> Program:
+    """Pairs of classes are counted one by one, in a matrix of the device, or on the host in the end."""
+
+    def program() -> None:
+        weight, counts = torch.randn(6, 4).to(DEVICE), torch.zeros(4, 4, device=DEVICE)
+        kept = []
+        xr.sync()
+        for _ in range(8):
+            guessed = (torch.randn(5, 6).to(DEVICE) @ weight).tanh().argmax(-1)
+            true = torch.randint(0, 4, (5,)).to(DEVICE)
+            if at_once:
+                kept.append(torch.stack((true, guessed), 1))
+            else:
+                for one, other in zip(true, guessed, strict=True):
+                    counts[one, other] += 1
+            xr.sync()
+        if at_once:
+            matrix = [[0] * 4 for _ in range(4)]
+            for pair in torch.cat(kept).tolist():
+                matrix[pair[0]][pair[1]] += 1
+
+    return program

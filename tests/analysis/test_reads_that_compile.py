@@ -65,3 +65,26 @@ def test_what_a_library_has_compiled_again_is_normal_only_where_it_is_short(took
         assert report.findings[0].advice.endswith(
             "The line is somelib's own: what it is given, and how often it is called, is the program's to choose."
         )
+
+
+@pytest.mark.parametrize(("line", "path"), [(20, False), (26, True)])
+def test_a_number_that_is_read_before_it_is_used_in_a_turn_is_a_constant_and_one_read_later_decides(
+    line: int, path: bool
+) -> None:
+    """Both graphs have rows 1 and 3 of the table: which is used was read before it was taken out, or afterwards."""
+    story = Story()
+    read = story.line(line, "k = int(best)", func="main", loops=(18, 9))
+    row = story.line(23, "out = out + table[k]", func="main", loops=(18, 9))
+    barrier = story.line(30, "torch_xla.sync()", func="main", loops=(9,))
+    for n in range(24):
+        used = [f"aten::select (index {index})" for index in (1, 3)[:: 1 if n % 2 else -1]]
+        change = Change("operation", *used, "what is used", read, row, against=n)
+        with story.step():
+            story.trace(1)
+            story.read(read)
+            story.barrier(barrier, 4, f"graph {n % 6}", 300, change=change if n % 6 else None)
+    story.finish()
+    (finding,) = story.findings("recompile")
+    assert ("nother path" in finding.cause) is path
+    assert finding.place.line == (line if path else 23)
+    assert ("index of aten::select" in finding.cause and "is a constant of the graph" in finding.cause) is not path

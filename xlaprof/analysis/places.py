@@ -60,3 +60,8 @@ def called(line: Place) -> str:
 def way(place: Place) -> str:
     """The functions of libraries between the user's line and the innermost: "train, _inner_training_loop"."""
     return ", ".join(dict.fromkeys(line.func.rpartition(".")[2] for line in reversed(place.library[1:])))
+
+
+def is_head(place: Place) -> bool:
+    """Whether a line is the head of the loop around it: what it records, it records for the loop."""
+    return 0 < place.acting.line == place.acting.loop

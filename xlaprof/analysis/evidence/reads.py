@@ -13,14 +13,14 @@ for the read alone), plus the copy itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from math import ceil
 from typing import Literal
 
 from xlaprof.analysis.fold.tallies import CompileRecord, ReadTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, head
-from xlaprof.analysis.places import short
+from xlaprof.analysis.places import is_head, short
 from xlaprof.analysis.principles import FELT, HABIT, LITTLE, LONG_S, STOPS_NS, TRIFLE, WORTH_SAYING
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.uses import Use, read_of
@@ -263,6 +263,21 @@ def _is_dear(facts: Facts, stacks: Container[int], least_s: float = 0.0) -> bool
 def takes_element(record: CompileRecord) -> bool:
     """Whether a graph takes another element out of a tensor than the one before, for a read of it."""
     return record.trigger == "read" and record.change is not None and record.change.subject == "index of aten::select"
+
+
+def takes_elements(facts: Facts, reads: Reads) -> bool:
+    """Whether a loop goes over the elements of a tensor, and reads each: its head takes each out, in a graph."""
+    taken = (one for one in facts.run.compiles if one.stack in reads.stacks and takes_element(one))
+    return sum(one.change is not None and is_head(facts.place(one.change.stack)) for one in taken) > 1
+
+
+def element_read(facts: Facts, records: Iterable[CompileRecord], place: Place) -> Reads | None:
+    """The read in a loop over elements for which all these graphs take one out, or whose number ``place`` is given."""
+    stacks = {one.stack if takes_element(one) else 0 for one in records}
+    for reads in facts.once(habits):
+        if (stacks <= set(reads.stacks) or reads.place.at == place.at) and takes_elements(facts, reads):
+            return reads
+    return None
 
 
 #: JAX's operations that take elements out of an array

@@ -12,7 +12,7 @@ from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.guard_failures import sorting, told
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.reads import decider
+from xlaprof.analysis.evidence.reads import decider, element_read
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.principles import HABIT, TRIFLE
@@ -71,6 +71,8 @@ def _finding(facts: Facts, group: Group) -> Finding:
     # a path, or a number of the program's, that a value may decide on
     decided = group.sort in ("operation", "scalar", "argument") and change.role in ("", "loop", "shared")
     decides = decider(facts, change, group.place) if decided else None
+    taken = element_read(facts, (one.record for one in group.extras), group.place) if group.sort == "argument" else None
+    ended_by = ("decides", decides.place.acting.at) if decides is not None else None
     return facts.finding(
         "recompile",
         group.place,
@@ -96,7 +98,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
         values=values(facts, group),
         remedy=advice.remedy,
         buckets=advice.buckets,
-        ended_by=("decides", decides.place.acting.at) if decides is not None else None,
+        ended_by=("elements", taken.place.acting.at) if taken is not None else ended_by,
     )
 
 

@@ -12,7 +12,14 @@ from collections.abc import Iterator
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reading import ELEMENTS, LATER, ONCE, SCALAR, advise_read
-from xlaprof.analysis.evidence.reads import Reads, habits, loop_within_step, takes_element, takes_outside
+from xlaprof.analysis.evidence.reads import (
+    Reads,
+    habits,
+    loop_within_step,
+    takes_element,
+    takes_elements,
+    takes_outside,
+)
 from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
@@ -40,7 +47,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     way = advise_read(reads.op, reads.via, place.acting.code, often, facts.words, turns, head)
     read, barrier = facts.names.bracket(reads.stacks[0], reads.barrier) if reads.barrier else (NOWHERE, NOWHERE)
     follows = _follows(read, barrier)
-    taken = sum(map(takes_element, reads.graphs)) > 1 and not reads.barrier
+    taken = takes_elements(facts, reads) or (sum(map(takes_element, reads.graphs)) > 1 and not reads.barrier)
     if taken or (reads.count >= HABIT * max(1, facts.step_count) and takes_outside(facts, place)):
         elements = fill(ELEMENTS, to_host=facts.words.to_host).removesuffix(".")
         way = way._replace(advice=elements, remedy="", is_when=False, purpose="")
@@ -80,7 +87,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         in_steps=tally.rhythm.steps,
         also=(barrier, turns),
         remedy=way.remedy,
-        ended_by=way.option or ("decides", place.acting.at),
+        ended_by=way.option or ("elements" if taken else "decides", place.acting.at),
     )
 
 

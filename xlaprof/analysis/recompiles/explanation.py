@@ -11,6 +11,7 @@ from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.looping import is_over_layers
 from xlaprof.analysis.places import named, short
+from xlaprof.analysis.places import is_head, named, short
 from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.recompiles.group import (
     Group,
@@ -19,7 +20,6 @@ from xlaprof.analysis.recompiles.group import (
     is_aside,
     is_carried,
     is_chosen,
-    is_head,
     sizes,
     special_number,
     windows,

@@ -15,6 +15,7 @@ of its own: that one belongs to the read's finding.
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -29,6 +30,7 @@ from xlaprof.analysis.evidence.reads import in_loop, is_own_graph, takes_element
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import head
+from xlaprof.analysis.places import is_head
 from xlaprof.analysis.principles import DEAR, FELT, HABIT, KEPT, LONG_S, MOST
 from xlaprof.analysis.recompiles.arguments import is_length
 from xlaprof.analysis.recompiles.design import CONDITIONS, by_design
@@ -40,7 +42,6 @@ from xlaprof.analysis.recompiles.group import (
     comes_again,
     is_bound,
     is_chosen,
-    is_head,
     of_batch,
     sizes,
 )
@@ -50,6 +51,7 @@ from xlaprof.analysis.shapes import dims
 from xlaprof.analysis.statements import nodes
 from xlaprof.events import Change
 
+_USED_NUMBER = re.compile(r"(aten::\S+) \((\w+) (\S+)\)")
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
 _WARMED = 8  # graphs that a barrier makes in advance, at most
 LOOPS = ("for ", "async for ")  # a barrier at the head of one is a loader's
@@ -341,9 +343,16 @@ def is_of_another_value(facts: Facts, record: CompileRecord, change: Change) -> 
 
 
 def _before_the_read(facts: Facts, change: Change) -> Change:
-    """What is used after a read, where a read's own graph had changed in that before: none decided it."""
+    """What is used after a read, where that did not decide it: a read's own graph had changed in it before, or it is
+    recorded after the read in a turn, with the number that was read, or computed from it."""
     if change.subject != USED:
         return change
+    read, used = facts.names.bracket(change.stack, change.expected)
+    number = _USED_NUMBER.fullmatch(change.old), _USED_NUMBER.fullmatch(change.new)
+    if all(number) and (read.file, read.func) == (used.file, used.func) and 0 < read.line <= used.line:
+        (operation, argument, old), (_, _, new) = (one.groups() for one in number if one is not None)
+        fields = {"old": old, "new": new, "subject": f"{argument} of {operation}", "stack": change.expected}
+        return msgspec.structs.replace(change, what="argument", **fields)
     line = facts.place(change.expected).at
     for one in facts.run.compiles:
         before = one.change

@@ -65,11 +65,6 @@ def is_chosen(change: Change) -> bool:
     return listed and change.what in ("inputs", "aliasing") and not change.old.endswith(" tensors")
 
 
-def is_head(place: Place) -> bool:
-    """Whether a line is the head of the loop around it: what it records, it records for the loop."""
-    return 0 < place.acting.line == place.acting.loop
-
-
 def is_carried(facts: Facts, group: Group) -> bool:
     """Whether the graph begins with work that the others have not, and that is all: what a condition decides on, or
     what each turn of the barrier's loop computes behind the barrier."""
