@@ -221,8 +221,8 @@ def _change(event: Compile, diff: GraphDiff, first: Difference) -> Change:
     if first.loop is not None and 1 < first.loop.distinct == max(first.loop.old, first.loop.new):
         return _loop(diff, first.loop)  # the number tells the iterations apart, of which a condition selected others
     if first.read:  # both graphs compute several values; a value read in between decided which of them is used
-        operation = first.came.name if first.came is not None else "nothing"
-        old, new = (f"{operation} ({first.argument} {value})" for value in (first.old, first.new))
+        argument, _, operation = _subject(first).partition(" of ")
+        old, new = (f"{operation} ({argument} {value})" for value in (first.old, first.new))
         fields = {"subject": USED, "stack": first.read, "expected": _place(first.came), "code_seen": True}
         return _plain(diff, first, what="operation", old=old, new=new, **fields)
     return _number(diff, first)

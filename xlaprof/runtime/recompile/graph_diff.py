@@ -49,8 +49,6 @@ _LISTED = 8  # differences in a diff, unless there are more sorts of them
 #: that are given another number, for one number may be at all of them
 _OF_A_SORT = 3
 _OF_A_LINE = 2  # numbers listed of each line: a slice has two bounds
-_OPERATIONS = 4  # listed of a block, on either side,
-_LOOKED_AT = 64  # and looked at for that
 _MOST = 0.8  # a barrier ran a block if the block is at least this share of the barrier's graph
 _INPUTS = frozenset({"shape", "dtype", "sharding"})
 _NUMBERS = frozenset({"scalar", "argument", "size"})
@@ -375,8 +373,8 @@ class _Recording:
             seen=not block.new
             or any(id(node) not in inside and line in whole(node.frames) for node in new.graph.nodes),
             block=Block(
-                old=_listed(places, block.old),
-                new=_listed(places, block.new),
+                old=places.first(block.old),
+                new=places.first(block.new),
                 removed=len(block.old),
                 added=len(block.new),
                 roles=dict(Counter(node.role for node in nodes)),
@@ -444,11 +442,6 @@ class _Recording:
             name=name, held=bool(extra), holder=retainer.kind if retainer is not None else "",
             kept=self.places(retaining_line(self.new.place, name)) if is_container else 0,
         )  # fmt: skip
-
-
-def _listed(places: Places, nodes: tuple[Node, ...]) -> list[Operation]:
-    """The first of them, each line's once: a tensor that a loop runs over is taken apart by as many as it has."""
-    return list(dict.fromkeys(map(places.operation, nodes[:_LOOKED_AT])))[:_OPERATIONS]
 
 
 def _is_random(nodes: tuple[Node, ...]) -> bool:

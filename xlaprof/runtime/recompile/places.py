@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     Frames = tuple[RawFrame, ...]
 
+_OPERATIONS = 4  # listed of those that came or went in one piece,
+_LOOKED_AT = 64  # and looked at for that
+
 
 class Places:
     """Ids of stacks: a recording's, or without one its own. 0 is the empty stack."""
@@ -38,6 +41,10 @@ class Places:
         called = node.op is not None and node.op.func is not None
         random = node.op is not None and node.op.random
         return Operation(operation(node), self(node.frames), node.role, random, not called)
+
+    def first(self, nodes: tuple[Node, ...]) -> list[Operation]:
+        """The first of them, each line's once: a tensor that a loop runs over is taken apart by as many as it has."""
+        return list(dict.fromkeys(map(self.operation, nodes[:_LOOKED_AT])))[:_OPERATIONS]
 
     def of(self, node: Node | None) -> Operation | None:
         """The same; ``None`` where there is none."""
