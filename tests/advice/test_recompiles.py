@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.advice.lists_and_evaluations import chooses, evaluates, grids, probes, resets, sampler, tallies
+from tests.advice.lists_and_evaluations import chooses, evaluates, grids, probes, resets
 from tests.advice.numbers_and_sums import (
     blank,
     blank_at,
@@ -68,7 +68,8 @@ from tests.advice.recompiled_programs import (
     write_slice,
     writes,
 )
-from tests.advice.lists_and_evaluations import chooses, evaluates, grids, probes, resets, sampler
+from tests.advice.taken import Case, observe, take
+from xlaprof.events import Compile
 
 CASES = [
     Case(
@@ -293,15 +294,6 @@ CASES = [
         strict=True,
     ),
     Case(
-        "elements that a loop's head takes out",
-        "recompile",
-        sampler(taken_out=False),
-        "Take the elements out before the loop, as a list",
-        sampler(taken_out=True),
-        (),
-        strict=True,
-    ),
-    Case(
         "sums after a barrier",
         "recompile",
         logs(barrier=False),
@@ -441,4 +433,10 @@ def test_a_graph_is_compiled_no_more(case: Case, tmp_path: Path) -> None:
     take(case, tmp_path)
 
 
-from tests.advice.lists_and_evaluations import chooses, evaluates, grids, probes, resets, sampler, tallies
+def test_a_barrier_in_the_loop_of_an_evaluation_makes_small_graphs_and_one_behind_it_does_not(tmp_path: Path) -> None:
+    largest = []
+    for name, inner in (("behind", False), ("inside", True)):
+        events = observe(grids(outer=True, inner=inner), tmp_path / f"{name}.log").events
+        largest.append(max(event.ops for event in events if isinstance(event, Compile)))
+    behind, inside = largest
+    assert behind > 2 * inside

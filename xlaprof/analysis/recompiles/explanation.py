@@ -10,7 +10,6 @@ from typing import NamedTuple
 from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.looping import is_over_layers
-from xlaprof.analysis.places import named, short
 from xlaprof.analysis.places import is_head, named, short
 from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.recompiles.group import (
