@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.advice.lists_and_evaluations import chooses, evaluates, grids, probes, resets
+from tests.advice.lists_and_evaluations import chooses, evaluates, grids, probes, resets, sampler, tallies
 from tests.advice.numbers_and_sums import (
     blank,
     blank_at,
@@ -68,7 +68,7 @@ from tests.advice.recompiled_programs import (
     write_slice,
     writes,
 )
-from tests.advice.taken import Case, observe, take
+from tests.advice.taken import Case, findings, observe, take
 from xlaprof.events import Compile
 
 CASES = [
@@ -294,6 +294,15 @@ CASES = [
         strict=True,
     ),
     Case(
+        "elements that a loop's head takes out",
+        "recompile",
+        sampler(taken_out=False),
+        "Take the elements out before the loop, as a list",
+        sampler(taken_out=True),
+        (),
+        strict=True,
+    ),
+    Case(
         "sums after a barrier",
         "recompile",
         logs(barrier=False),
@@ -440,3 +449,20 @@ def test_a_barrier_in_the_loop_of_an_evaluation_makes_small_graphs_and_one_behin
         largest.append(max(event.ops for event in events if isinstance(event, Compile)))
     behind, inside = largest
     assert behind > 2 * inside
+
+
+def test_elements_that_are_read_to_index_are_one_finding_with_all_that_is_compiled_for_them(tmp_path: Path) -> None:
+    """Each element is taken out in a graph, read, and a constant of the graph that follows: no path was changed."""
+    case = Case(
+        "elements that are an index each",
+        "transfer",
+        tallies(at_once=False),
+        "Bring the whole tensor to the host once, before the loop over its elements",
+        tallies(at_once=True),
+        (Compile, TransferFromDevice),
+    )
+    taken = take(case, tmp_path)
+    (found,) = findings(taken.before.events)
+    assert {one.kind for one in found.parts} == {"recompile"}
+    assert not any("nother path" in one.cause for one in found.parts)
+    assert taken.left == ()
