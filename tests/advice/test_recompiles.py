@@ -69,7 +69,7 @@ from tests.advice.recompiled_programs import (
     writes,
 )
 from tests.advice.taken import Case, findings, observe, take
-from xlaprof.events import Compile
+from xlaprof.events import Compile, TransferFromDevice
 
 CASES = [
     Case(
