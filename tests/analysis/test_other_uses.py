@@ -115,7 +115,9 @@ def test_buckets_that_dynamic_false_has_compiled_one_by_one_are_meant() -> None:
         return compiling
 
     assert sizes(16, 32, 64).findings() == []
-    assert len(sizes(16, 33, 64).findings()) == 1
+    assert sizes(16, 33, 64).findings() == [], "three of any kind"
+    assert len(sizes(16, 33, 64, 100).findings()) == 1
+    assert sizes(16, 32, 64, 128).findings() == []
 
 
 def test_a_tensor_that_was_passed_twice_is_told_with_the_call_that_did() -> None:

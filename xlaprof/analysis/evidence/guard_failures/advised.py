@@ -212,10 +212,12 @@ def _number(guard: Guard, case: Case, values: Sequence[str]) -> str:
     """Of a number: a step, a seed, a rate, a size."""
     name, (held, buffer) = guard.subject, _holder(guard)
     if case.function:
-        dropped = f", as a mask with a rate that a tensor holds ({_DROPPED})" * ("drop" in case.function.lower())
+        how = f"with {name} in a tensor{buffer}"
+        if "drop" in case.function.lower():
+            how = f"as a mask with a rate that a tensor holds ({_DROPPED})"
         return (
-            f"Write what {case.function}() computes with {name} in a tensor{buffer}{dropped}, or let it take few "
-            f"values: {case.function}() is given a Python number, which no tensor can stand for, so that {_EACH}"
+            f"Write what {case.function}() computes {how}, or let it take few values: {case.function}() is given a "
+            f"Python number, which no tensor can stand for, so that {_EACH}"
         )
     if case.objects > 1 and case.need:
         return (
