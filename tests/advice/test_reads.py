@@ -359,7 +359,7 @@ READS = [
         loop(capped_at_once),
         also=("torch.minimum for min()",),
     ),
-    Case("elements", "recompile", binned(False), "Bring the whole tensor to the host once", binned(True)),
+    Case("elements", "transfer", binned(False), "Bring the whole tensor to the host once", binned(True)),
     Case("a number of classes", "transfer", loop(classes()), "Find what ", loop(classes(num_classes=4))),
     Case(
         "an optimizer",

@@ -63,9 +63,10 @@ def _ends_turns(run: Totals, goes: Callable[[Cut], bool]) -> bool:
     ended: Counter[bool] = Counter()
     gone: Counter[int] = Counter()  # since the last barrier that remains
     for cut in run.cuts:
+        site = run.sites.get(cut[0])  # None where a damaged log has no barrier at that line
         if goes(cut):
             gone[cut[0]] += 1
-        elif gone and run.sites[cut[0]].trigger != "read":
+        elif gone and (site is None or site.trigger != "read"):
             for stack, count in gone.items():
                 ended[count == 1 or run.names.shares_loop(stack, cut[0])] += count
             gone.clear()
