@@ -58,6 +58,10 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     numpy: bool = False  # of a copy: NumPy's functions take what was copied
 
 
+#: how the names of settings among the parts of a key in inductor's cache begin: "inductor_config[max_autotune]"
+SETTING = "inductor_config"
+
+
 class DynamoCompile(Event, frozen=True, tag="dynamo"):
     """``torch.compile`` traced and compiled one version of a function, or of what follows a graph break in it."""
 

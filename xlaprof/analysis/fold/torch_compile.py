@@ -29,6 +29,7 @@ from xlaprof.events import (
     Recompile,
     TimedGraph,
 )
+from xlaprof.events.dynamo import SETTING
 
 from .graph_calls.ran import Ran
 from .tallies import StepTally
@@ -45,7 +46,6 @@ _FEW = 8  # operations: as many come again by chance
 _RESETS = 32  # lines kept apart per function
 _KERNELS = 512  # kept apart per function
 _STEPS = 4  # names of steps that are looked at when a limit is hit
-_SETTING = "inductor_config"  # how the names of such parts of a key begin
 _SETTINGS = 4_096  # kept apart
 _OPEN = 1_000  # compilations whose end is still to come
 
@@ -364,7 +364,7 @@ class TorchCompile:
 
     def _key(self, key: Mapping[str, str]) -> CacheKey:
         """A graph's key, whose settings are told where they are not as they were."""
-        changed = {name: value for name, value in key.items() if name.startswith(_SETTING)}
+        changed = {name: value for name, value in key.items() if name.startswith(SETTING)}
         if changed and len(self._settings) < _SETTINGS:
             self._settings = {**self._settings, **changed}
         return CacheKey({name: value for name, value in key.items() if name not in changed}, self._settings)

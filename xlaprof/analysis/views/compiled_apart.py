@@ -19,6 +19,7 @@ from xlaprof.analysis.model import Place, RunInfo
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import MOST, NAMED
 from xlaprof.analysis.views.details import Details, Function, Stood
+from xlaprof.events.dynamo import SETTING
 from xlaprof.text.quantities import duration, plural, times
 from xlaprof.text.strings import enumerated
 
@@ -30,7 +31,7 @@ _TOGETHER = re.compile(
     r"backward\(|\b(all_reduce|all_gather\w*|all_to_all\w*|reduce_scatter\w*|barrier)\(|\b(dist|distributed)\.\w+\("
 )
 
-_SETTING = re.compile(r"inductor_config\[(.+)\]")
+_SETTING = re.compile(SETTING + r"\[(.+)\]")
 #: parts of a key, in words
 _PARTS = {
     "gm": "the graph that AOTAutograd made",

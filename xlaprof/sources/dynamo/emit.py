@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from xlaprof import events
+from xlaprof.events.dynamo import SETTING
 from xlaprof.recording import recorder, stacks
 from xlaprof.recording.logfile import rank_and_world
 from xlaprof.recording.stacks import RawFrame, is_library
@@ -377,7 +378,7 @@ class Emitter:
     def _key(self, compile: str) -> dict[str, str]:
         """What the graph's key is made of; of the settings, those that are not as they were told last."""
         key = self._keys.pop(compile, {})
-        settings = {name: value for name, value in key.items() if name.startswith(cache_key.SETTING)}
+        settings = {name: value for name, value in key.items() if name.startswith(SETTING)}
         told = {name: value for name, value in settings.items() if self._settings.get(name) != value}
         self._settings |= told
         return {name: value for name, value in key.items() if name not in settings} | told

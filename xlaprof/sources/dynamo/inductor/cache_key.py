@@ -14,7 +14,6 @@ from collections import defaultdict
 from typing import Any
 
 ARTIFACTS = "fx_graph_cache_"  # how the records' names begin: "fx_graph_cache_miss", "..._hit", "..._bypass"
-SETTING = "inductor_config"  # how the names of settings begin: "inductor_config[max_autotune]"
 #: told as one: there may be hundreds
 _JOINED = "example_inputs"
 #: a device's number, whatever else is the same
