@@ -97,3 +97,45 @@ def test_a_compiled_function_may_assign_a_buffer() -> None:
             return x + self.latest
 
     assert torch._dynamo.explain(Latest())(torch.ones(3)).graph_break_count == 0
+
+
+def its_own(model: nn.Module) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
+    """The optimizer is made before the move, as scripts for one GPU have it."""
+    return list(model.parameters()), torch.optim.SGD(model.parameters(), lr=0.5)
+
+
+def of_an_older_list(model: nn.Module) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
+    before = list(model.parameters())
+    model.to("xla")
+    return before, torch.optim.SGD(before, lr=0.5)
+
+
+def a_copy(model: nn.Module) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
+    """A model and its optimizer are copied as one."""
+    model.twin, optimizer = copy.deepcopy((model, torch.optim.SGD(model.parameters(), lr=0.5)))
+    return list(model.parameters()), optimizer
+
+
+@pytest.mark.parametrize("made", [its_own, of_an_older_list, a_copy])
+def test_an_optimizer_follows_the_module_whenever_it_was_made(made) -> None:
+    model = nn.Linear(2, 1)
+    before, optimizer = made(model)
+    model.to("xla")
+    parameters = list(getattr(model, "twin", model).parameters())
+    assert [id(one) for one in optimizer.param_groups[0]["params"]] == [id(one) for one in parameters]
+    assert not any(one is two for one in before for two in parameters)
+
+
+def test_an_optimizer_made_before_the_runtime_follows_too() -> None:
+    done = processes.run(
+        "-c",
+        """
+import torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+import xlaprof.runtime
+model.to("xla")
+assert all(one is two for one, two in zip(optimizer.param_groups[0]["params"], model.parameters(), strict=True))
+""",
+    )
+    assert done.returncode == 0, done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +98,9 @@ def test_the_runtimes_own_functions_break_a_graph_and_work() -> None:
 @pytest.mark.parametrize("device", ["cpu", "xla"])
 def test_an_optimizers_step_is_cut_where_pytorch_cuts_it_and_nowhere_by_us(device: str) -> None:
     torch._dynamo.reset()  # what Dynamo knows of us stays
-    gc.collect()  # an optimizer whose parameters moved is followed, which cuts: none of an earlier test is left
+    moved = nn.Linear(4, 4)
+    replaced = list(moved.parameters())
+    moved.to("xla")  # a hook before all steps once followed the modules that moved: it cut each step
     model = nn.Linear(4, 4).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     model(torch.ones(2, 4, device=device)).sum().backward()
@@ -109,6 +110,7 @@ def test_an_optimizers_step_is_cut_where_pytorch_cuts_it_and_nowhere_by_us(devic
     assert counters["stats"]["unique_graphs"] == 1
     assert not [reason for reason in counters["graph_break"] if "xlaprof" in reason]
     torch.testing.assert_close(model.weight, before - 0.1)  # Adam's first step is the learning rate
+    assert replaced
     xr.sync()
 
 

@@ -8,12 +8,12 @@ Neither raises an error: the losses are just wrong. PyTorch has no hook for this
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from xlaprof.runtime.trace.tensor import XLATensor
@@ -32,10 +32,13 @@ class _Move(threading.local):
 
 _move = _Move()
 
-#: :func:`_follow`'s, only while there is anything to follow: a hook of all optimizers breaks the graph of every
-#: compiled step, on any device
-_hook: RemovableHandle | None = None
+#: the optimizers alive that hold parameters
+_optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+#: whether those made before :func:`install` are among them: a search through all objects, when one may be needed
+_searched = False
 _apply_once: Any = torch.nn.Module._apply
+_add_once: Any = torch.optim.Optimizer.add_param_group
+_set_state_once: Any = torch.optim.Optimizer.__setstate__
 
 
 def _apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
@@ -51,8 +54,9 @@ def _apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Mod
     try:
         return _apply_tied(self, fn, recurse, _move.made)
     finally:
-        _move.made = None
-        _watch_optimizers()
+        moved, _move.made = bool(_move.made), None
+        if moved and len(_successors) > 0:  # replaced parameters that died are not in it
+            _move_optimizers()
 
 
 def _apply_tied(
@@ -73,22 +77,20 @@ def _apply_tied(
     return self
 
 
-def _watch_optimizers() -> None:
-    """Call :func:`_follow` before each step from now on, if a replaced parameter is still alive.
+def _move_optimizers() -> None:
+    """Make the optimizers made before a move train the parameters that replaced theirs.
 
-    Called when modules have moved: a hook cannot remove itself while it runs.
+    Not by a hook before each step: one for all optimizers cuts the graph of every compiled step, on any device.
     """
-    global _hook
-    wanted = len(_successors) > 0  # replaced parameters that died are not in it
-    if wanted and _hook is None:
-        _hook = register_optimizer_step_pre_hook(_follow)
-    elif not wanted and _hook is not None:
-        _hook.remove()
-        _hook = None
+    global _searched
+    if not _searched:
+        _searched = True
+        _optimizers.update(one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer))
+    for optimizer in list(_optimizers):
+        _follow(optimizer)
 
 
-def _follow(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """Before a step: make the optimizer train the parameters that replaced its own."""
+def _follow(optimizer: torch.optim.Optimizer) -> None:
     for group in optimizer.param_groups:
         for i, old in enumerate(group["params"]):
             new = _latest(old)
@@ -98,6 +100,18 @@ def _follow(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
                     optimizer.state[new] = optimizer.state.pop(old)
 
 
+def _add_param_group(self: torch.optim.Optimizer, param_group: dict[str, Any]) -> None:
+    """A list of parameters may be older than the module's move, and the optimizer younger."""
+    _add_once(self, param_group)
+    _optimizers.add(self)
+    _follow(self)
+
+
+def _set_state(self: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    _set_state_once(self, state)  # a copy, or one that was read from a file
+    _optimizers.add(self)
+
+
 def _latest(parameter: torch.Tensor) -> torch.Tensor:
     while (successor := _successors.get(parameter)) is not None:
         parameter = successor
@@ -105,7 +119,9 @@ def _latest(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def install() -> None:
-    """Wrap ``Module._apply``, once."""
+    """Wrap ``Module._apply`` and what gives an optimizer its parameters, once."""
     if torch.nn.Module._apply is _apply_once:
         torch.nn.Module._apply = _apply  # type: ignore[method-assign]
+        torch.optim.Optimizer.add_param_group = _add_param_group  # type: ignore[method-assign]
+        torch.optim.Optimizer.__setstate__ = _set_state  # type: ignore[method-assign]
         lazy.install()
