@@ -24,6 +24,19 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 STARTS = re.compile(r"^(?:import|from) (?:subprocess|processes)\b|\bimport ranks$", re.MULTILINE)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Of the parameters of a test that is ``one_in(n)``, all but every n-th are slow."""
+    share = item.get_closest_marker("one_in")
+    if share is not None:
+        assert isinstance(item, pytest.Function)
+        number, diagonal = next(iter(item.callspec.indices.values())), 0  # of several lists, every n-th diagonal
+        for length in [len(mark.args[1]) for mark in item.iter_markers("parametrize")][::-1]:
+            number, position = divmod(number, length)
+            diagonal += position
+        if diagonal % share.args[0]:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.hookimpl(trylast=True)  # after those that are not to run were taken out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files come first, so that all workers end at once: those that start processes, then those with many

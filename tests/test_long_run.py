@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -113,13 +114,16 @@ def test_figures_are_printed_even_if_the_run_itself_breaks() -> None:
     assert f"sum {sum(range(10))}" in said.getvalue()
 
 
+slow = partial(pytest.param, marks=pytest.mark.slow)  # torch and jax are imported twice
+
+
 @pytest.mark.parametrize(
     ("command", "told"),
     [
         ("tests.kills --count 2 --busy 1 --workers 2", "2 kills, seeds 1 to 2"),
         ("tests.mutations --count 20", "20 logs, seeds 1 to 20"),
-        ("tests.runtime.semantics --programs 1 --statements 2", "1 programs, seeds 1 to 1"),
-        ("tests.runtime.errors.refusals --calls 1", "1 calls, seeds 1 to 1"),
+        slow("tests.runtime.semantics --programs 1 --statements 2", "1 programs, seeds 1 to 1"),
+        slow("tests.runtime.errors.refusals --calls 1", "1 calls, seeds 1 to 1"),
     ],
     ids=lambda text: text.split()[0],
 )

@@ -102,7 +102,9 @@ ONE_PROCESS = """
 @pytest.mark.parametrize(
     ("how", "log"),
     [
-        ("print(pjrt.run_multiprocess(work, start_method='forkserver'))", "run.rank0.log"),
+        pytest.param(
+            "print(pjrt.run_multiprocess(work, start_method='forkserver'))", "run.rank0.log", marks=pytest.mark.slow
+        ),
         ("print(pjrt.run_multiprocess(work))", "run.rank0.log"),
         ("xmp.spawn(work, nprocs=1)", "run.log"),  # in the same process
     ],

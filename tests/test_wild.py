@@ -21,6 +21,7 @@ def judge(program: wild.Program, mode: str, folder: Path) -> wild.Run:
     return wild.judge(program, mode, expected, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [one for one in wild.programs() if one.name in FAST], ids=lambda one: one.name)
 def test_a_program_of_a_library_on_xla(program: wild.Program, tmp_path: Path) -> None:
     run = judge(program, "xla", tmp_path)

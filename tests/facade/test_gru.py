@@ -17,6 +17,7 @@ from torch_xla.experimental.gru import GRU  # isort: skip
 assert xlaprof.torch_xla
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("options", "shape", "state"),
     [

@@ -113,6 +113,7 @@ def _transformed(layers: nn.Module, x: torch.Tensor) -> Any:
     return torch.func.grad(loss)(dict(layers.named_parameters()))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "program", [_with_states, _frozen, _recomputed, _inferred, _gradient_penalty, _of_lengths, _transformed]
 )

@@ -320,6 +320,7 @@ async def test_nothing_in_a_log_draws_on_the_screen(story: Training, follow: Fol
         assert [one for one in shown if not one.isprintable() and one != "\n"] == []
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("size", [(1, 1), (2, 40), (10, 3), (20, 6), (300, 2), (300, 90)], ids=str)
 async def test_no_terminal_is_too_small(story: Training, size: tuple[int, int], follow: Follow) -> None:
     tell_of_two_defects(story)

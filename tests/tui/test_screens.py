@@ -19,7 +19,7 @@ from xlaprof.tui.app import LiveApp
 from .conftest import news, still, tell_of_two_defects
 from .training import Training
 
-SIZES = ((60, 15), (80, 24), (120, 40), (200, 60))
+SMALL, COMMON, LARGE, WIDE = SIZES = ((60, 15), (80, 24), (120, 40), (200, 60))
 
 
 def empty(story: Training) -> None:
@@ -69,9 +69,17 @@ async def painted(app: LiveApp, pilot: Pilot[None]) -> str:
     return now
 
 
-@pytest.mark.parametrize("run", [empty, small, busy, broken], ids=lambda run: run.__name__)
+#: each run at the sizes at which most may be out of place; `make test-full` has all
+AT_TWO = [(empty, (COMMON, WIDE)), (small, (SMALL, LARGE)), (busy, (COMMON, WIDE)), (broken, (SMALL, LARGE))]
+AT_ALL = [pytest.param(run, SIZES, marks=pytest.mark.slow) for run, _ in AT_TWO]
+
+
+@pytest.mark.parametrize(
+    ("run", "sizes"), AT_TWO + AT_ALL, ids=lambda value: getattr(value, "__name__", None) or str(len(value))
+)
 async def test_every_screen_of_a_run_at_every_size(
     run: Callable[[Training], None],
+    sizes: tuple[tuple[int, int], ...],
     story: Training,
     follow: Callable[..., LiveApp],
     matches: Callable[[str, str], None],
@@ -81,9 +89,9 @@ async def test_every_screen_of_a_run_at_every_size(
     monkeypatch.setattr(ScrollBarRender, "VERTICAL_BARS", [" "] * len(ScrollBarRender.VERTICAL_BARS))
     run(story)
     app = follow(story)
-    async with app.run_test(size=SIZES[0]) as pilot:
+    async with app.run_test(size=sizes[0]) as pilot:
         await news(app, pilot)
-        for size in SIZES:
+        for size in sizes:
             await pilot.resize_terminal(*size)
             shown = []
             for panel in (name for name in app._tabs if name not in app._absent):

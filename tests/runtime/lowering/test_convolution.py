@@ -35,6 +35,7 @@ def _both_ways(out: torch.Tensor) -> None:
     out.backward(torch.randn_like(out))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("dims", "case"), GEOMETRIES)
 def test_convolution(dims: int, case: str) -> None:
     options = CASES[case]
@@ -48,6 +49,7 @@ def test_convolution(dims: int, case: str) -> None:
     assert check(story).checked["aten.convolution_backward.default"] == 1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("dims", "case"), GEOMETRIES)
 def test_transposed_convolution_with_output_padding(dims: int, case: str) -> None:
     options = CASES[case]
@@ -63,6 +65,7 @@ def test_transposed_convolution_with_output_padding(dims: int, case: str) -> Non
     assert check(story).checked["aten.convolution_backward.default"] == 1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_few_windows_of_a_large_kernel_are_a_product(dims: int, transposed: bool) -> None:

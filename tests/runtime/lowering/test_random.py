@@ -36,6 +36,7 @@ def test_all_are_registered_as_random() -> None:
     assert "aten.native_dropout_backward.default" not in RANDOM
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("name", "args", "mean", "variance"),
     [
@@ -134,6 +135,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_shapes_and_dtypes_of_what_pytorch_calls(name: str) -> None:
     checker = check(PROGRAMS[name])
