@@ -422,8 +422,13 @@ def test_what_it_is_doing_now() -> None:
         story.emit(Compiling(t=story.now, ops=100, stack=barrier))
         activity = story.report().activity
         assert (activity.state, activity.detail) == ("compiling", "train.py:20  xr.sync() · graph 1")
+        story.emit(Compiling(t=story.now + 4_000, ops=100, stack=barrier, phase="XLA", spent=4_000))
+        assert story.report().activity.detail == "train.py:20  xr.sync() · graph 1 (XLA)"
         story.barrier(barrier, 5)
-    assert (story.report().activity.state, story.report().activity.step) == ("running", 0)
+    assert (story.report().activity.state, story.report().activity.step) == ("running", 0)  # it failed, and has no end
+    step = story.text("train_step")
+    story.emit(Compiling(t=story.now + 1_000, ops=0, trigger="jit", phase="lowering", spent=1_000, func=step))
+    assert story.report().activity.detail == "train_step (lowering)"
     story.finish()
     assert story.report().activity.state == "finished"
 

@@ -9,7 +9,7 @@ import torch
 from recording import recording
 
 import xlaprof.runtime as xr
-from xlaprof.events import Barrier, Compile, Hole, Stack
+from xlaprof.events import Barrier, Compile, Compiling, Hole, Stack
 from xlaprof.runtime import clock
 from xlaprof.runtime.instruments import host_time
 from xlaprof.runtime.observing import observe
@@ -31,6 +31,9 @@ def test_compiling_a_graph_is_not_told_as_tracing_too(tmp_path: Path) -> None:
     between = second.t - (first.t + first.dur)
     assert second.t <= compiles[1].t < second.t + second.dur
     assert 0 < second.tracing <= between + second.dur - compiles[1].dur
+    begun = told.of(Compiling)
+    assert [one.phase for one in begun] == ["lowering", "XLA"] * 2
+    assert [one.t - one.spent for one in begun] == [made.t for made in compiles for _ in range(2)]
 
 
 class Time:

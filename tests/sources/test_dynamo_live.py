@@ -444,13 +444,23 @@ def test_the_live_view_learns_when_compiling_begins(tmp_path: Path) -> None:
         compiled(scaled)(torch.randn(3))
 
     found = observe(tmp_path, program)
-    (begun,) = found.of(Compiling)
+    begun, *phases = found.of(Compiling)
     (done,) = found.of(DynamoCompile)
     assert begun.trigger == "dynamo"
     assert found.line(begun.stack) == line_of(program, "compiled(")
     order = [event for event in found.events if isinstance(event, Compiling | DynamoCompile)]
-    assert order == [begun, done]
+    assert order == [begun, *phases, done]
+    assert [event.phase for event in phases] == ["Dynamo"]
     assert found.run.compiling is None
+
+
+def test_the_live_view_learns_of_each_phase_that_begins(tmp_path: Path) -> None:
+    def program() -> None:
+        torch.compile(scaled, backend="aot_eager")(torch.randn(3))
+
+    begun, *phases = observe(tmp_path, program).of(Compiling)
+    assert [event.phase for event in phases] == ["Dynamo", "AOTAutograd"]
+    assert {event.t - event.spent for event in phases} == {begun.t}
 
 
 def test_counters_tell_how_much_was_compiled(tmp_path: Path) -> None:

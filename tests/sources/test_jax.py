@@ -17,7 +17,7 @@ import xlaprof
 from tests.sources.jitted import Tell, told
 from xlaprof.analysis.early_warnings import EarlyWarnings
 from xlaprof.cli import main
-from xlaprof.events import Source
+from xlaprof.events import Compiling, JitCompile, Source
 
 
 @pytest.fixture
@@ -53,6 +53,25 @@ def test_a_batch_of_other_sizes_is_named_as_the_program_writes_it(tell: Tell) ->
         "pad dimension 0 of batch['x'] (and of batch['y']) to one size (22 was the largest so far)," in finding.advice
     )
     assert finding.also  # the definition
+
+
+def test_what_is_being_compiled_is_told_while_it_lasts(tell: Tell) -> None:
+    """Of a function that the program jits: operations outside of it are compiled in no time."""
+
+    @jax.jit
+    def train_step(x: Any) -> Any:
+        return jnp.sin(x) @ x
+
+    recorded = tell(lambda: train_step(jnp.ones((3, 3)) * 2)).recorded
+    begun = recorded.of(Compiling)
+    assert [(recorded.texts[one.func], one.phase) for one in begun] == [
+        ("train_step", "lowering"),
+        ("train_step", "XLA"),
+    ]
+    [made] = [one for one in recorded.of(JitCompile) if recorded.texts[one.func] == "train_step"]
+    assert {one.t - one.spent for one in begun} == {made.t}
+    assert made.t < begun[0].t < begun[1].t < made.t + made.dur
+    assert {one.stack for one in begun} == {made.stack}
 
 
 def test_the_phases_are_parts_of_the_whole_and_the_accounts_have_it(tell: Tell) -> None:

@@ -193,12 +193,13 @@ def _named(run: Fold, causes: Iterable[tuple[Cause, int]]) -> tuple[tuple[str, f
 def _activity(run: Fold) -> Activity:
     state, since = run.now
     detail = f"{run.end.error} ended the program" if run.end is not None and run.end.error else ""
-    if run.compiling is not None and run.end is None:
-        begun, place = run.compiling, run.compiling.place
+    if (begun := run.lasting) is not None:
+        place = begun.place
         state, since = "compiling", begun.t
         told = [f"{short(place)}  {place.code}".rstrip()] * bool(place.line)
-        if begun.graph:
-            told.append(f"graph {begun.graph}")
+        what = run.names.text(begun.func) if begun.func else f"graph {begun.graph}" if begun.graph else ""
+        phase = f"({begun.phase})" if begun.phase else ""
+        told += [f"{what} {phase}".strip()] * bool(what or phase)
         if begun.first is not None and (begun.first.old or begun.first.new):
             told.append(f"{begun.first.subject}: {begun.first.old} → {begun.first.new}")
         detail = " · ".join(told)

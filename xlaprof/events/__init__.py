@@ -240,7 +240,8 @@ class Compile(Event, frozen=True, tag="compile"):
 
 
 class Compiling(Event, frozen=True, tag="compiling"):
-    """A compilation has begun; its :class:`Compile` follows when it has ended.
+    """A compilation has begun, or a phase of it; what it made follows when it has ended: a :class:`Compile`, a
+    :class:`~xlaprof.events.dynamo.DynamoCompile` or a :class:`~xlaprof.events.jit.JitCompile`.
 
     For live views: the analysis of a whole log may skip it.
     """
@@ -251,6 +252,9 @@ class Compiling(Event, frozen=True, tag="compiling"):
     trigger: String = "sync"
     tid: Id = 1
     first: Difference | None = None  # in what it first differs from an earlier graph; the Compile has all of it
+    phase: String = ""  # that begins: "lowering" | "XLA", or one of DynamoCompile's; empty: not known
+    spent: Ns = 0  # by the phases before
+    func: Id = 0  # Text id: name of the function, where it is one's
 
 
 class Barrier(Event, frozen=True, tag="barrier"):

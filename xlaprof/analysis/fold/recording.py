@@ -27,11 +27,16 @@ class Begun(NamedTuple):
     place: Place
     graph: int  # the number that its program will have; 0: not known
     first: Difference | None  # in what its graph first differs from an earlier one
+    phase: str  # the one that lasts; empty: not known
+    func: int  # Text id: name of the function; 0: not known
+    tid: int
 
     @classmethod
     def of(cls, event: Compiling, names: Names, program: int) -> Begun:
-        """``program``: the last one that was compiled. Graphs of torch.compile have numbers of their own."""
-        return cls(event.t, names.place(event.stack), 0 if event.trigger == "dynamo" else program + 1, event.first)
+        """``program``: the last one that was compiled. Programs of other compilers have numbers of their own."""
+        number = 0 if event.trigger in ("dynamo", "jit") else program + 1
+        begun, place = max(0, event.t - event.spent), names.place(event.stack)
+        return cls(begun, place, number, event.first, event.phase, event.func, event.tid)
 
 
 class Recording:
@@ -79,6 +84,17 @@ class Recording:
     def in_stride(self) -> bool:
         """Events are counted here, and which thread runs the steps is known."""
         return self.main_known and self.following is None
+
+    def compilation_begins(self, event: Compiling) -> None:
+        self.compiling = Begun.of(event, self.names, self.program)
+
+    @property
+    def lasting(self) -> Begun | None:
+        """The compilation that goes on; one that failed has no end of its own, but its step has."""
+        begun = self.compiling
+        if begun is None or self.end is not None:
+            return None
+        return None if begun.tid == self.main_thread and begun.t < self.steps_ended_at else begun
 
     def devices(self) -> list[DeviceTimeline]:
         """The devices of this recording and of those merged into it."""

@@ -23,7 +23,6 @@ from .distribution import Distribution
 from .frozen import Frozen
 from .jit import Jit
 from .reads_and_fallbacks import PLACES, ReadsAndFallbacks, pair
-from .recording import Begun
 from .tallies import FEW, CompileBill, CompileRecord, PauseTally, ScopeTally, Site, StepTally, Timed
 from .torch_compile import TOLD, TorchCompile
 from .torch_tpu import TorchTpu
@@ -235,7 +234,7 @@ class Totals(ReadsAndFallbacks):
     # -- the runtime's work; the program waits for it, on whatever thread it is
 
     def _on_compiling(self, event: ev.Compiling) -> None:
-        self.compiling = Begun.of(event, self.names, self.program)
+        self.compilation_begins(event)
         self.cover(event.t, event.t)
 
     def _on_compile(self, event: ev.Compile) -> None:

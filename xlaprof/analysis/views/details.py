@@ -202,9 +202,8 @@ def unix_s(run: Fold, t: int) -> float:
 
 
 def _compiling(run: Fold) -> Stood | None:
-    if run.compiling is None or run.end is not None:
+    if (begun := run.lasting) is None:
         return None
-    begun = run.compiling
     return Stood(unix_s(run, begun.t), unix_s(run, max(begun.t, run.last)), begun.place)
 
 

@@ -57,8 +57,11 @@ def build(
     donated: tuple[int, ...],
     *,
     partition: Any = None,  # the tape's
+    lowered: Callable[[], None] = lambda: None,
 ) -> tuple[Program, Timing]:
     """Compile ``graph`` for ``device``; the inputs numbered in ``donated`` are donated to it.
+
+    ``lowered`` is called before XLA begins, where the graph has to be lowered.
 
     Raises :class:`Broken` if an operation cannot be lowered, or XLA's error.
     """
@@ -105,6 +108,12 @@ def build(
         jax.ShapeDtypeStruct((len(graph.seeds), 2), jnp.uint32, sharding=sharding),
         *(partition.avals(graph) if partition else [_input(s, sharding) for s in graph.sigs]),
     ]
+
+    def lower() -> Any:
+        made = jitted.lower(*avals)
+        lowered()
+        return made
+
     with jax.enable_x64(True):
         jitted = jax.jit(trace, donate_argnums=tuple(3 + i for i in donated), keep_unused=True, out_shardings=outs)
         with TraceAnnotation("PjRtComputationClient::Compile"):  # its name in PyTorch/XLA's profiles
@@ -114,7 +123,7 @@ def build(
                 device,
                 donated,
                 _options,
-                lambda: jitted.lower(*avals),
+                lower,
                 _unkept(checked, together, partition),
             )
     if together is not None:

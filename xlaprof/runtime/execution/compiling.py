@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import cache as once
 from time import perf_counter_ns
 
+import msgspec
+
 from xlaprof import events
 from xlaprof.recording import recorder
 from xlaprof.recording.stacks import RawFrame
@@ -52,14 +54,25 @@ def compile_plan(
         rec = recorder.active
         if rec is not None:  # announced before the compilation, which may take minutes
             first = found.first() if (found := diff()) is not None and found.of(rec) is not None else None
-            rec.emit(events.Compiling(start, len(graph.nodes), rec.stack(frames), trigger, rec.thread(), first))
+            begins = events.Compiling(
+                start, len(graph.nodes), rec.stack(frames), trigger, rec.thread(), first, "" if make else "lowering"
+            )
+            rec.emit(begins)
         for notify in hooks.compiling:
             notify(trigger, graph, lambda: found.text() if (found := diff()) is not None else [])
         number = cache.number()
         if make is not None:
             program, timing = make(number, plan)
         else:
-            program, timing = build(number, plan.key, graph, tape.device, plan.key[2], partition=tape.partition)
+
+            def lowered() -> None:
+                if rec is not None and rec is recorder.active:
+                    now = perf_counter_ns()
+                    rec.emit(msgspec.structs.replace(begins, t=now, phase="XLA", spent=now - start))
+
+            program, timing = build(
+                number, plan.key, graph, tape.device, plan.key[2], partition=tape.partition, lowered=lowered
+            )
     took = perf_counter_ns() - start
     for notify_compiled in hooks.compiled:
         notify_compiled(trigger, graph, program.compiled)

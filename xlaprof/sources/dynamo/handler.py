@@ -14,6 +14,8 @@ import threading
 from time import perf_counter_ns
 from typing import Any
 
+import msgspec
+
 from xlaprof import events
 from xlaprof.recording import recorder
 from xlaprof.sources.trace_log import Listener
@@ -21,6 +23,9 @@ from xlaprof.sources.trace_log import Listener
 from . import cuda_graphs, process
 from .calls.timer import Timer
 from .emit import Emitter
+from .phases import LASTING
+
+_PHASES = 40  # told of one compilation: autotuning and what it is for may alternate
 
 
 class Handler(Listener):
@@ -33,6 +38,8 @@ class Handler(Listener):
         self._optimize: Any = None  # the one behind torch.compile, too
         self._left = cuda_graphs.Told(self._left_out)
         self._timer = Timer(rec, self._emitter.graph, self.fail)
+        #: by thread: what was told of the compilation that lasts
+        self._lasting: dict[int, list[events.Compiling]] = {}
         #: by thread: the CUDA graph that it records, since when, and the error that it handles meanwhile
         self._recording: dict[int, tuple[cuda_graphs.Recorded, int, BaseException | None]] = {}
 
@@ -125,7 +132,7 @@ class Handler(Listener):
         try:
             metadata = getattr(record, "metadata", None)
             if isinstance(metadata, dict) and "chromium_event" in metadata:
-                self._emitter.phases.take(getattr(record, "payload", None))
+                self._on_phase(self._emitter.phases.take(getattr(record, "payload", None)))
             elif isinstance(metadata, dict) and "str" not in metadata:
                 if "dynamo_start" in metadata:
                     self._register_callbacks()  # reset() forgets them
@@ -159,12 +166,23 @@ class Handler(Listener):
                     self._recording[threading.get_ident()] = one, perf_counter_ns(), sys.exc_info()[1]
             elif rec is not None and rec is self._rec:
                 place = rec.stack(process.caller())
-                rec.emit(events.Compiling(perf_counter_ns(), 0, place, "dynamo", rec.thread()))
+                begins = events.Compiling(perf_counter_ns(), 0, place, "dynamo", rec.thread())
+                rec.emit(begins)
+                self._lasting[threading.get_ident()] = [begins]
         except Exception as error:
             self.fail(error)
 
+    def _on_phase(self, phase: str) -> None:
+        """A phase begins, which may last; the first few of a compilation are told."""
+        told = self._lasting.get(threading.get_ident())
+        if told is not None and phase in LASTING and phase != told[-1].phase and len(told) < _PHASES:
+            now = perf_counter_ns()
+            told.append(msgspec.structs.replace(told[0], t=now, phase=phase, spent=now - told[0].t))
+            self._rec.emit(told[-1])
+
     def _on_end(self, args: Any) -> None:
         try:
+            self._lasting.pop(threading.get_ident(), None)
             one = self._recording.pop(threading.get_ident(), None) if _records(args) else None
             if one is not None and recorder.active is self._rec and sys.exc_info()[1] is one[2]:  # it did not fail
                 self._emitter.recorded(*one[:2])

@@ -34,6 +34,8 @@ _ENDINGS = {"_template_precompiling": _KERNELS, "_template_autotuning": _TUNING}
 #: parts that tune a kernel when it first runs, after the compilation
 _APART = "CachingAutotuner."
 _DEEPEST, _KEPT = 200, 64
+#: phases that may last long enough to be looked at
+LASTING = frozenset({_DYNAMO, _AOT, _INDUCTOR, _KERNELS, _TUNING})
 
 
 class Tuned(NamedTuple):
@@ -70,8 +72,8 @@ class Phases:
         self._local = _Local()
         self._tuned = tuned
 
-    def take(self, payload: Any) -> None:
-        """An event of the trace, as text or parsed."""
+    def take(self, payload: Any) -> str:
+        """An event of the trace, as text or parsed. Returns the phase of a part that begins, else ""."""
         event = json.loads(payload) if isinstance(payload, str) else payload
         name, moment, kind = event["name"], float(event["ts"]), event["ph"]
         local = self._local
@@ -82,9 +84,11 @@ class Phases:
             elif not local.open or len(local.open) >= _DEEPEST:
                 if name.startswith(_APART) and not local.apart[0]:
                     local.apart = name, moment
-                return
-            local.open.append(_Part(name, _phase(name, local.open), moment))
-        elif kind == "E" and any(part.name == name for part in local.open):
+                return ""
+            part = _Part(name, _phase(name, local.open), moment)
+            local.open.append(part)
+            return part.phase
+        if kind == "E" and any(part.name == name for part in local.open):
             while (part := local.open.pop()).name != name:  # an exception left these
                 if local.open:
                     local.open[-1].within += part.within
@@ -104,6 +108,7 @@ class Phases:
         elif kind == "E" and name == local.apart[0]:
             begun, local.apart = local.apart[1], ("", 0.0)
             self._tell(event, max(0.0, moment - begun), True)
+        return ""
 
     def _tell(self, event: Any, took: float, apart: bool) -> None:
         args = event.get("args") or {}

@@ -35,6 +35,7 @@ TRACE, _LOWER, BACKEND = (
     f"{_PREFIX}{phase}_duration" for phase in ("jaxpr_trace", "jaxpr_to_mlir_module", "backend_compile")
 )
 PHASES = {TRACE: "trace", _LOWER: "lower", BACKEND: "backend"}
+_NAMES = {_LOWER: "lowering", BACKEND: "XLA"}  # of phases after which there is a program
 _HIT, _WRITTEN = "/jax/compilation_cache/cache_hits", "/jax/compilation_cache/cache_misses"  # JAX's word for an entry
 
 
@@ -154,6 +155,11 @@ class Listeners:
             open_.append(top)
         assert top is not None
         top.began, top.phase = now, PHASES[event]
+        if event in _NAMES and len(open_) == 1 and not top.ours and self._device.is_own(top.miss and top.miss.fun):
+            self._announce(top.start)
+            rec = self._rec
+            place, name, spent = rec.stack(top.frames), rec.text(top.func), now - top.start
+            rec.emit(events.Compiling(now, 0, place, "jit", rec.thread(), None, _NAMES[event], spent, name))
         if event == _LOWER and not top.ours and (jaxpr := internals.lowered()) is not None:
             top.program = unrolled(jaxpr)
             top.jaxpr = jaxpr if self._rec.keeps_code else None
