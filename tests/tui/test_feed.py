@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import platform
+import random
 import subprocess
 import sys
 import time
@@ -246,7 +247,62 @@ def test_reports_of_a_log_that_grows_rest_in_between_and_nothing_is_missed(story
         later, now = resting.advance(), restless.advance()
         assert later.read == now.read == now.total, "both have read all there is"
         assert [one.report.steps[0].count for one in (later, now) if one.report is not None] == [1, 11]
-        resting._rest = 0.0
+        resting.rest = 0.0
         shown = resting.advance().report
         assert shown is not None
         assert shown.steps[0].count == 11, "though nothing has come since"
+
+
+def test_between_two_reports_the_state_is_that_of_the_last_event(story: Training) -> None:
+    story.train_step(compile_ms=1500)
+    with closing(Feed("run.log", clock=lambda: BEGAN + 20.0, rest=1e9)) as resting:
+        assert status(resting.advance()).detail == "step 0"
+        story.train(10)
+        assert status(resting.advance()).detail == "step 10", "though its report is made later"
+        story.begin_to_compile()
+        now = resting.advance()
+        assert (status(now).word, now.report is not None and now.report.steps[0].count) == ("compiling", 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_reports_of_a_log_that_grows_end_in_what_one_report_of_it_says(story: Training, seed: int) -> None:
+    """Gains that passed were predicted from an earlier part of the run, and were near to those of that moment."""
+    clock, chance = iter(range(10**9)), random.Random(seed)
+    played = near = 0
+    with closing(Feed("run.log", clock=lambda: BEGAN + next(clock) / 1e3)) as feed:
+        for turn in range(14):
+            new = turn == 0 or chance.random() < 0.2
+            story.train_step(900 * new, f"i64[{turn + 1},128]")
+            for step in range(chance.randrange(20, 260)):
+                story.train_step(read=step % 3 == 0)
+            shown = feed.advance().report
+            now = Run().feed_all(files.read("run.log")).report("run.log")
+            assert shown is not None
+            assert [one.id for one in shown.findings] == [one.id for one in now.findings]
+            assert msgspec.structs.replace(shown, findings=(), predicted=None) == msgspec.structs.replace(
+                plain(now), findings=(), predicted=None
+            ), "only gains are predicted"
+            for mine, its in zip(shown.findings, now.findings, strict=True):
+                assert mine.gain_s == pytest.approx(its.gain_s, rel=0.05)
+            played += shown == plain(now)
+            near += shown != plain(now)
+        assert played >= 3, "the first reports, and those of a run that has grown by a quarter"
+        assert near >= 2, "the others"
+        story.end()
+        shown = feed.advance().report
+    assert shown == plain(Run().feed_all(files.read("run.log")).report("run.log"))
+
+
+def test_of_a_log_that_grows_no_more_all_gains_are_its_own(story: Training) -> None:
+    seconds = BEGAN
+    with closing(Feed("run.log", clock=lambda: seconds)) as feed:
+        story.train_step(compile_ms=1500)
+        story.train(1_400, read=True)
+        feed.advance()
+        story.train(40, read=True)
+        now = plain(Run().feed_all(files.read("run.log")).report("run.log"))
+        assert feed.advance().report != now, "they are predicted from the first"
+        seconds += 1.0
+        assert feed.advance().report != now, "more may come"
+        seconds += 1.5
+        assert feed.advance().report == now

@@ -25,15 +25,16 @@ from .timeline import host
 from .timeline.idle import Cause, LongGap
 from .timeline.window import Split
 from .torch_tpu import section
+from .whatif.replay import WhatIf
 
 INFERRED_NAME = "step"
 
 
-def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> Report:
-    """The report of a settled run."""
+def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None, what_if: WhatIf | None = None) -> Report:
+    """The report of a settled run. ``what_if``: its predictions, where they are made from an earlier sample of it."""
     steps = _steps(run)
     idle = _idle(run)
-    facts = Facts(run, steps, idle)
+    facts = Facts(run, steps, idle, what_if)
     findings = find(facts)
     functions = compiled_functions(
         facts,
@@ -55,7 +56,7 @@ def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> 
         scopes=_scopes(run),
         idle=idle,
         findings=findings if top is None else findings[:top],
-        activity=_activity(run),
+        activity=activity(run),
         predicted=facts.predicted(),
         compilation=compilation(run),
         torch_compile=functions,
@@ -190,7 +191,8 @@ def _named(run: Fold, causes: Iterable[tuple[Cause, int]]) -> tuple[tuple[str, f
     return tuple((name, ns / 1e9) for name, ns in named.most_common())
 
 
-def _activity(run: Fold) -> Activity:
+def activity(run: Fold) -> Activity:
+    """What the program does at the moment of the last event. ``run`` need not be settled."""
     state, since = run.now
     detail = f"{run.end.error} ended the program" if run.end is not None and run.end.error else ""
     if (begun := run.lasting) is not None:

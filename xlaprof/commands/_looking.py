@@ -71,9 +71,10 @@ def look(path: str, tail: Follower, program: Program | None = None) -> int:
 def look_at_all(folder: str, wait: bool) -> int:
     """The UI over the logs of all ranks in ``folder``, until it is closed; the exit code. ``wait``: for the first."""
     from xlaprof.commands._loading import follow
+    from xlaprof.tui.feed import REST
     from xlaprof.tui.fleet import FleetFeed
 
-    with closing(FleetFeed(folder, follow)) as feed:
+    with closing(FleetFeed(folder, follow, rest=REST)) as feed:
         feed.open(wait)
         return _show(feed)
 

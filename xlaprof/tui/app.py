@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import shutil
 import subprocess
 import time
@@ -46,7 +47,7 @@ from xlaprof.tui.widgets.tabs import Tab, TabBar
 #: A terminal of fewer columns or rows shows one line: what it needs.
 LEAST_WIDTH, LEAST_HEIGHT = 40, 12
 _SCREENSHOT = "screenshot"
-_MARKS_EVERY_S = 5.0
+_MARKS_EVERY_S, _MARKS_REST = 5.0, 20  # between two times that steps are looked up, and times as long as that takes
 
 
 class LiveApp(App[None]):
@@ -109,7 +110,7 @@ class LiveApp(App[None]):
         self._drawn = False  # a report: it is held by a pause, but there must be one
         self._remembered = settings.load()
         self._marked: dict[str, int] = {}  # id of a finding -> its count when steps were marked
-        self._marked_at = -_MARKS_EVERY_S
+        self._mark_at = 0.0  # of the monotonic clock: steps are marked again from then on
         self._looked_at: Place | None = None
         self._shown = self._tabs[0]
         self._absent: set[str] = set()  # panels that have nothing to show
@@ -171,17 +172,20 @@ class LiveApp(App[None]):
     def _look_for_marks(self, snapshot: Snapshot) -> None:
         """Have the steps looked up in which findings happened, when there are more of them than at the last time."""
         report, marks = snapshot.report, self.desk.marks
-        if report is None or marks is None or time.monotonic() < self._marked_at + _MARKS_EVERY_S:
+        if report is None or marks is None or time.monotonic() < self._mark_at:
             return
         counts = {one.id: one.count for one in report.findings}
         if counts != self._marked:
-            self._marked, self._marked_at = counts, time.monotonic()
+            self._marked, self._mark_at = counts, math.inf
             self.run_worker(self._mark(marks, report), exclusive=True, group="marks")
 
     async def _mark(self, marks: Callable[[Report], tuple[Mark, ...]], report: Report) -> None:
+        began = time.monotonic()
         with contextlib.suppress(UserError, OSError):  # the log may be gone by now; the state line says so
             found = await asyncio.to_thread(marks, report)
             self.default_screen.query_one(StepsPanel).mark(found)
+        now = time.monotonic()
+        self._mark_at = now + max(_MARKS_EVERY_S, _MARKS_REST * (now - began))  # the whole log is read for it
 
     def _show(self, snapshot: Snapshot) -> None:
         screen = self.default_screen  # another may lie above it

@@ -15,11 +15,12 @@ from msgspec.structs import replace
 
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.run import Run
-from xlaprof.analysis.summary import summarize
+from xlaprof.analysis.summary import activity, summarize
 from xlaprof.analysis.views.course import Bar
 from xlaprof.analysis.views.details import Details, details
 from xlaprof.analysis.views.moment import Moment
 from xlaprof.analysis.views.painting import Painting, View
+from xlaprof.analysis.whatif.replay import Sample, WhatIf
 from xlaprof.collection import no_collection
 from xlaprof.columns import LONG
 from xlaprof.events import AnyEvent, Header
@@ -34,10 +35,12 @@ SLICE = 1 << 22
 BUDGET_S = 0.4
 #: Events kept to be shown as they are.
 RECENT = 2_000
+#: Seconds without an event after which a log is not expected to grow.
+_GROWS_S = 2.0
 #: While a long log is read, the time between two reports is so many times what one takes.
 _PATIENCE = 24
-#: The same at the end of a log that grows: reports take a fifth of a core then, however many events come.
-REST = 4.0
+#: The same at the end of a log that grows: reports take a tenth of a core then, however many events come.
+REST = 9.0
 
 
 class Feed:
@@ -61,7 +64,7 @@ class Feed:
     ) -> None:
         """``rest``: the time between two reports at the end of the log is so many times what one takes."""
         self.path = path
-        self._rest = rest
+        self.rest = rest
         self._clock = clock
         self.budget_s = budget_s
         self._slice_bytes = slice_bytes
@@ -76,6 +79,8 @@ class Feed:
         self._latest: Report | None = None  # with the events behind each finding
         self._grew: dict[str, tuple[int, int]] = {}  # id of a finding -> its count, and the step at which that grew
         self._fresh: frozenset[str] = frozenset()
+        self._sample: Sample | None = None  # from which the last report has its predictions; it
+        self._provisional = False  # was of an earlier moment
         self._stale = False  # events have come since the last report,
         self._reported_s = 0.0  # which took this long, and
         self._reported_at = 0.0  # when it was made; both of the monotonic clock
@@ -113,22 +118,26 @@ class Feed:
             fresh, self._trouble = False, str(error)
             self._tail.close()  # the next poll opens the file again
         self._stale |= fresh
-        if self._header is not None and (self._report is None or (self._stale and self._worth_a_report())):
+        if self._header is not None and (self._report is None or self._worth_a_report()):
             began = time.monotonic()
             settled = self._history.run.settled()
-            self._latest = summarize(settled, self.path, self._tail.notes, None)
+            what_if = WhatIf(settled, self._sample if self._grows() else None)
+            self._latest = summarize(settled, self.path, self._tail.notes, None, what_if)
+            self._sample, self._provisional = what_if.sample, what_if.is_provisional
             self._report = plain(self._latest)
             self._details = details(settled)
             self._history.settle(self._main_steps(), settled)
             self._note_growth(self._report)
             self._reported_at = time.monotonic()
             self._reported_s, self._stale = self._reported_at - began, False
-        now = self._clock()
+        now, run = self._clock(), self._history.run
         return Snapshot(
             path=self.path,
             link=self._link(),
             now_s=now,
             report=self._report,
+            activity=activity(run) if self._report is not None and run.following is None else None,
+            recorded_s=(run.last - (run.begin or 0)) / 1e9,
             read=self._read,
             total=self._total,
             process=fate,
@@ -162,9 +171,15 @@ class Feed:
 
     def _worth_a_report(self) -> bool:
         """A long log is read first: until its end is reached, reports take a small part of the time."""
+        if not self._stale and (not self._provisional or self._grows()):
+            return False
         since = time.monotonic() - self._reported_at
-        rest = self._rest if self._read >= self._total else _PATIENCE
+        rest = self.rest if self._read >= self._total else _PATIENCE
         return since >= self.pause_s and since >= rest * self._reported_s
+
+    def _grows(self) -> bool:
+        """Whether more is to be expected soon: predictions need not be made anew for a moment that passes."""
+        return self._history.run.end is None and self._clock() - self._grew_at < _GROWS_S
 
     def _slice(self) -> bool:
         """Feed the Run the next slice; True if there was something in it."""
@@ -195,7 +210,8 @@ class Feed:
             self._read = 0
         self._header = self._tail.header
         self._history = History(long=self._total > LONG)
-        self._report = self._latest = None
+        self._report = self._latest = self._sample = None
+        self._provisional = False
         self._details = Details()
         self._reported_at = 0.0  # of this run there is no report yet
         self._recent.clear()

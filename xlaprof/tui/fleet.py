@@ -35,6 +35,7 @@ class FleetFeed:
     """Follows every rank's log in ``folder``; logs that come later join. As :class:`Feed`, not for two threads at once.
 
     Of several programs in one folder, the one that began last is followed. ``opened`` opens a log by its path.
+    ``rest``: as of :class:`Feed`, for the rank that is on the screen, and for all others together.
     """
 
     def __init__(
@@ -43,8 +44,9 @@ class FleetFeed:
         opened: Callable[[str], Follower] = Tail,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        rest: float = 0.0,
     ) -> None:
-        self.folder = folder
+        self.folder, self._rest = folder, rest
         self._opened, self._clock, self._monotonic = opened, clock, monotonic
         self._headers: dict[str, Header] = {}  # of the logs in the folder, also of programs of one process
         self._feeds: dict[str, Feed] = {}  # by path
@@ -112,6 +114,7 @@ class FleetFeed:
         for path, feed in self._feeds.items():
             feed.budget_s = BUDGET_S / (2 if path == self._chosen else 2 * len(self._feeds))
             feed.pause_s = 0.0 if path == self._chosen else _PAUSE_S
+            feed.rest = self._rest * (1 if path == self._chosen else len(self._feeds) - 1)
             self._seen[path] = feed.advance()
         self._compare()
         states = tuple(

@@ -8,7 +8,7 @@ from threading import Lock
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.run import KeptRun
 from xlaprof.analysis.timeline.kept import KeptWindow
-from xlaprof.analysis.views.course import Bar, Course, course
+from xlaprof.analysis.views.course import Bar, Bars, Course, course
 from xlaprof.analysis.views.details import Details
 from xlaprof.analysis.views.lanes import Lanes, feed_both
 from xlaprof.analysis.views.moment import Moment, moment
@@ -25,6 +25,7 @@ class History:
     def __init__(self, *, long: bool = False) -> None:
         self.run = KeptRun(long=long)
         self.course = Course()
+        self._bars = Bars()
         self._lanes = Lanes()
         self._window: KeptWindow | None = None  # settled
         self._lock = Lock()  # between those who read on and those who paint
@@ -37,7 +38,7 @@ class History:
     def settle(self, name: str, settled: KeptRun) -> None:
         """Have the steps called ``name``, and the idle time, as far as events came. ``settled``: the run's twin."""
         self._window = settled.window
-        self.course = course(settled, name)
+        self.course = course(settled, name, self._bars)
 
     def moment(self, bar: Bar, details: Details, findings: Sequence[Finding]) -> Moment | None:
         """What is known of a step; None: nothing was settled yet. From any thread."""

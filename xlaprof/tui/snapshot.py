@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from xlaprof.analysis.model import Report
+from xlaprof.analysis.model import Activity, Report
 from xlaprof.analysis.views.course import Course
 from xlaprof.analysis.views.details import Details
 from xlaprof.analysis.views.ranks import Ranks
@@ -62,6 +62,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     link: Link
     now_s: float  # unix time at which it was taken
     report: Report | None = None  # None: no header has been read yet
+    activity: Activity | None = None  # what the program does, newer than the report; None: the report knows
+    recorded_s: float = 0.0  # from the begin of the recording to the last event that is known to ``activity``
     read: int = 0  # bytes of the log that have been read
     total: int = 0  # bytes that it holds
     process: Process = "unknown"
@@ -93,7 +95,10 @@ def status(snapshot: Snapshot) -> Status:
     if report is None:
         return Status("waiting", f"for the first event in {snapshot.path}", "quiet")
 
-    run, now = report.run, report.activity
+    run = report.run
+    now, recorded_s = (
+        (report.activity, run.wall_s) if snapshot.activity is None else (snapshot.activity, snapshot.recorded_s)
+    )
     steps = sum(s.count for s in report.steps)
     if run.finished:
         took = duration(run.wall_s)
@@ -109,7 +114,7 @@ def status(snapshot: Snapshot) -> Status:
         return Status("removed", f"{snapshot.path} is gone; showing what was read", "warn")
 
     # From the log's clock, and on from its last event.
-    lasting = elapsed(now.since_s + max(0.0, snapshot.now_s - run.started_unix_s - run.wall_s))
+    lasting = elapsed(now.since_s + max(0.0, snapshot.now_s - run.started_unix_s - recorded_s))
     if now.state in ("compiling", "waiting"):
         after = f"after step {now.step}" if now.step >= 0 else ""
         word, tone = _LASTING[now.state]

@@ -30,8 +30,9 @@ _PREDICTED = 100  # findings whose gain is predicted by playing the recording ag
 class Facts:
     """A settled run. Lengths in seconds."""
 
-    def __init__(self, run: Fold, steps: tuple[StepStats, ...], idle: IdleStat) -> None:
+    def __init__(self, run: Fold, steps: tuple[StepStats, ...], idle: IdleStat, what_if: WhatIf | None = None) -> None:
         self.run = run
+        self.what_if = what_if or WhatIf(run)  # the run, for replay without its defects
         self.names = run.names
         self.place, self.text = run.names.place, run.names.text
         self.words = run.words  # the framework's vocabulary
@@ -74,11 +75,6 @@ class Facts:
     def ops(self) -> dict[int, int]:
         """By program: its operations."""
         return {record.program: record.ops for record in self.run.compiles}
-
-    @cached_property
-    def what_if(self) -> WhatIf:
-        """The run, for replay without its defects."""
-        return WhatIf(self.run)
 
     def once(self, conclude: Callable[[Facts], _T]) -> _T:
         """What a function concludes from the run, and several kinds of findings ask for: it is called once."""

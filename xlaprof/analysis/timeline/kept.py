@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import msgspec
 
-from xlaprof.analysis.sums import twin
+from xlaprof.analysis.sums import copied
 
 from .idle import LONGEST, Cause, IdleBlame, LongGap
 from .spans import Spans
@@ -52,15 +52,22 @@ class StepRow(msgspec.Struct):
 
 
 class StepRows:
-    """The steps of one name but the first, as rows of as many steps each as make at most :data:`ROWS`."""
+    """The steps of one name but the first, as rows of as many steps each as make at most :data:`ROWS`.
+
+    A copy shares its rows: a row that was copied does not change any more, and who adds to it has one of its own.
+    """
 
     def __init__(self) -> None:
         self.first: StepRow | None = None  # it compiles
         self._rows: dict[int, StepRow] = {}  # by ordinal >> shift
+        self._own: set[int] = set()  # numbers of those that no copy shares
         self._shift = 0
 
     def copy(self) -> Self:
-        return twin(self)
+        self._own.clear()
+        other = type(self)()
+        vars(other).update(vars(self), _rows=self._rows.copy(), _own=set())
+        return other
 
     def add(self, ordinal: int, row: StepRow) -> None:
         """Add a step: the one with this ordinal among all steps of the run."""
@@ -89,6 +96,7 @@ class StepRows:
     def _bound(self) -> None:
         while len(self._rows) > ROWS:
             self._shift += 1
+            self._own.clear()
             held, self._rows = self._rows, {}
             for number, one in held.items():
                 self._put(number >> 1, one)
@@ -97,8 +105,11 @@ class StepRows:
         here = self._rows.get(number)
         if here is None:
             self._rows[number] = row
-        else:
-            here.add(row)
+            return
+        if number not in self._own:
+            here = self._rows[number] = copied(here)
+            self._own.add(number)
+        here.add(row)
 
     def __iter__(self) -> Iterator[StepRow]:
         """In order of time, without the first step."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterable
+from itertools import zip_longest
 
 import msgspec
-from msgspec.structs import replace
 
 from xlaprof.analysis.run import KeptRun
 from xlaprof.analysis.timeline.host import CAUSES, SCOPE
@@ -63,21 +63,46 @@ class Course(msgspec.Struct, frozen=True):
         return next((bar for bar in bars if bar.first <= step <= bar.last), None)
 
 
-def course(settled: KeptRun, name: str) -> Course:
-    """The steps called ``name`` of a settled run, as its report calls them; those that were inferred have no name."""
+class Bars:
+    """Bars of the rows of a run that grows, each made once: a row of a settled run does not change."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[StepRow, float, Bar]] = {}  # by id of the row, which is kept so that it stays one
+        self._scale = (0, 0)
+
+    def of(self, rows: Iterable[StepRow], devices: int, begin: int) -> tuple[Bar, ...]:
+        """The bars of rows in order of time; ``begin``: of the recording, in ns."""
+        before = self._made if self._scale == (devices, begin) else {}
+        held = list(rows)
+        made: dict[int, tuple[StepRow, float, Bar]] = {}
+        for row, after in zip_longest(held, held[1:]):
+            until = (after.start - begin) / 1e9 if after is not None else 0.0
+            known = before.get(id(row))
+            if known is None or known[1] != until:
+                known = row, until, _bar(row, devices, begin, until)
+            made[id(row)] = known
+        self._made, self._scale = made, (devices, begin)
+        return tuple(bar for _, _, bar in made.values())
+
+
+def course(settled: KeptRun, name: str, bars: Bars | None = None) -> Course:
+    """The steps called ``name`` of a settled run, as its report calls them; those that were inferred have no name.
+
+    ``bars``: those of earlier moments.
+    """
+    bars = bars or Bars()
     devices, begin = max(1, len(settled.devices())), settled.begin or 0
-    for number, rows in settled.window.steps.items():
-        if not number or settled.names.text(number) == name:
-            first = _bar(rows.first, devices, begin) if rows.first is not None else None
-            bars = [_bar(row, devices, begin) for row in rows]
-            bars[:-1] = (replace(bar, until_s=after.start_s) for bar, after in pairwise(bars))
-            found = Course(name, first, tuple(bars))
-            if number:
-                return found
-    return found if settled.window.steps.keys() == {0} else Course(name)
+    steps = settled.window.steps
+    number = next((number for number in steps if number and settled.names.text(number) == name), 0)
+    if number not in steps or (not number and len(steps) > 1):
+        return Course(name)
+    rows = steps[number]
+    first = _bar(rows.first, devices, begin) if rows.first is not None else None
+    return Course(name, first, bars.of(rows, devices, begin))
 
 
-def _bar(row: StepRow, devices: int, begin: int) -> Bar:
+def _bar(row: StepRow, devices: int, begin: int, until_s: float = 0.0) -> Bar:
+    parts = row.parts
     return Bar(
         first=row.first,
         last=row.last,
@@ -86,5 +111,6 @@ def _bar(row: StepRow, devices: int, begin: int) -> Bar:
         total_s=row.total / 1e9,
         most_s=row.most / 1e9,
         busy_s=row.busy / devices / 1e9,
-        parts=tuple(row.parts[cause] / 1e9 for cause in CAUSES_IN_ORDER),
+        parts=tuple([parts[cause] / 1e9 for cause in CAUSES_IN_ORDER]),
+        until_s=until_s,
     )

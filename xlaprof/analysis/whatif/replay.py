@@ -9,20 +9,26 @@ pause of the host that the device did not notice costs nothing, and two defects 
 are fixed.
 
 A prediction from a sample of a long recording is scaled up: by the exact time in the tallies over that in the sample.
+While a log grows, its reports are made from one sample until the log is longer by a quarter (:class:`Sample`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.fold.totals import Totals
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause
-from xlaprof.analysis.timeline.schedule import Schedule
+from xlaprof.analysis.timeline.schedule import Batch, Schedule
 
 from .lanes import HOST, RUN, WAIT, Key, Share, lanes_of
+
+_SHORT = 4_096  # events of a run that is always played as it is now
+_GROWN = 1.25  # times as long as its sample a run is at most
 
 
 class Cut(NamedTuple):
@@ -213,25 +219,74 @@ def _remains(key: Key, cut: Cut, kept: Mapping[object, float], recorded: Mapping
 # -- predictions
 
 
-class WhatIf:
-    """Predictions for one run, which must be settled."""
+class Sample:
+    """Batches of a run at one moment, and what was played of them. While a log grows, later reports use it again."""
 
     def __init__(self, run: Totals) -> None:
-        self.run = run
-        self.pace = _pace(run)
-        #: the schedule of each recording, and its replay with nothing cut out
-        self.parts = [(part, play(part, pace=self.pace)) for part in run.window.schedule.parts()]
+        self.events = run.events
+        #: the schedule of each recording as it was then, and its replay with nothing cut out
+        self.parts: list[tuple[Schedule, Played]] = []
+        self._pace = _pace(run)
+        for part in run.window.schedule.parts():
+            held = replace(part, batches=[*part.batches])
+            self.parts.append((held, play(held, pace=self._pace)))
         self.parts.sort(key=lambda part: part[1].start)
-        self.wall = max(0, run.last - (run.begin or 0))
+        self._compiles = {one.start for _, batch in self.batches() for one in batch.compiles}
         self._played: dict[Cut, list[Played]] = {}
+
+    def batches(self) -> Iterator[tuple[int, Batch]]:
+        """All of them, with their numbers."""
+        for part, _ in self.parts:
+            yield from part.batches
+
+    def serves(self, run: Totals) -> bool:
+        """Whether predictions for ``run``, which has grown since, can be made from it: it has nearly all of the run.
+
+        A short run is played again: that takes no time.
+        """
+        return _SHORT <= self.events <= run.events <= _GROWN * self.events
+
+    def without(self, cut: Cut) -> list[Played]:
+        """The replay of each part without ``cut``. Compiles that came later are in none of its batches."""
+        here = cut._replace(
+            compiles=frozenset(one for one in cut.compiles if one[0] in self._compiles),
+            recorded=cut.recorded & self._compiles,
+        )
+        if here not in self._played:
+            self._played[here] = [play(part, here, self._pace) if here else whole for part, whole in self.parts]
+        return self._played[here]
+
+
+class WhatIf:
+    """Predictions for one run, which must be settled.
+
+    ``sample``: of an earlier moment of the same run, if it still serves; else its own. From an earlier one a gain is
+    scaled up by the exact times of now, as that of a long recording is.
+    """
+
+    def __init__(self, run: Totals, sample: Sample | None = None) -> None:
+        self.run = run
+        self.wall = max(0, run.last - (run.begin or 0))
+        self._sample = sample if sample is not None and sample.serves(run) else None
+        #: whether predictions are made from the sample of an earlier moment
+        self.is_provisional = self._sample is not None
+
+    @property
+    def sample(self) -> Sample:
+        """What is played."""
+        if self._sample is None:
+            self._sample = Sample(self.run)
+        return self._sample
 
     def gain_s(self, cut: Cut) -> float:
         """Seconds by which the run would have been shorter without ``cut``."""
+        self._renew((cut,))
         return min(self._gained(cut) * self._scale(cut), self.wall) / 1e9
 
     def gain_of_all_s(self, cuts: Iterable[Cut]) -> float:
         """Seconds by which the run would have been shorter without any of ``cuts``."""
         cuts = [cut for cut in cuts if cut]
+        self._renew(cuts)
         each = [(self._gained(cut), self._scale(cut)) for cut in cuts]
         known = sum(ns for ns, _ in each)
         scale = sum(ns * scale for ns, scale in each) / known if known else 1.0
@@ -240,13 +295,8 @@ class WhatIf:
 
     def steps(self, cut: Cut, name: int) -> list[PlayedStep]:
         """The steps of a name that were recorded in full, without the first of each recording."""
-        steps = [step for played in self._play(cut) for step in played.steps]
+        steps = [step for played in self.sample.without(cut) for step in played.steps]
         return [step for step in steps if step.name == name and not step.first]
-
-    def _play(self, cut: Cut) -> list[Played]:
-        if cut not in self._played:
-            self._played[cut] = [play(part, cut, self.pace) for part, _ in self.parts]
-        return self._played[cut]
 
     def _gained(self, cut: Cut) -> float:
         """ns gained in the kept batches. Simultaneous recordings (ranks) are as fast as the slowest, others add up."""
@@ -254,7 +304,7 @@ class WhatIf:
             return 0
         gained = most = 0.0
         until: float | None = None
-        for (_, before), after in zip(self.parts, self._play(cut), strict=True):
+        for (_, before), after in zip(self.sample.parts, self.sample.without(cut), strict=True):
             ns = max(0.0, before.span - after.span)
             if until is not None and before.start < until:
                 most, until = max(most, ns), max(until, before.end)
@@ -265,25 +315,34 @@ class WhatIf:
 
     def _scale(self, cut: Cut) -> float:
         """The time of ``cut`` in the whole run over that in the batches kept."""
-        parts = [part for part, _ in self.parts]
-        if not any(part.digest_ns or part.seen > len(part.batches) for part in parts):
-            return 1.0
+        whole, held = self._times(cut)
+        return whole / held if held else 0.0
+
+    def _renew(self, cuts: Iterable[Cut]) -> None:
+        """Have a sample of now, where what is cut came after the earlier one."""
+        if self.is_provisional and any(whole and not held for whole, held in map(self._times, cuts)):
+            self._sample, self.is_provisional = None, False
+
+    def _times(self, cut: Cut) -> tuple[float, float]:
+        """ns of ``cut`` in the whole run, and in the batches kept; alike where all are."""
+        parts = list(self.run.window.schedule.parts())
+        if not self.is_provisional and not any(part.digest_ns or part.seen > len(part.batches) for part in parts):
+            return 1.0, 1.0
         kept = _kept(cut)
         places = {*cut.places, *((host.DISPATCH, stack) for stack, _ in cut.barriers)}
         spent: dict[tuple[Cause, int], float] = {}
         held = 0.0
-        for part in parts:
-            for _, batch in part.batches:
-                lanes = lanes_of(batch)
-                for key, ns in lanes.spent().items():
-                    gone = 1 - _remains(key, cut, kept, lanes.known)
-                    held += ns * gone
-                    if gone and key.compile not in kept:
-                        which = (key.cause, key.stack if (key.cause, key.stack) in places else -1)
-                        spent[which] = spent.get(which, 0) + ns * gone
+        for _, batch in self.sample.batches():
+            lanes = lanes_of(batch)
+            for key, ns in lanes.spent().items():
+                gone = 1 - _remains(key, cut, kept, lanes.known)
+                held += ns * gone
+                if gone and key.compile not in kept:
+                    which = (key.cause, key.stack if (key.cause, key.stack) in places else -1)
+                    spent[which] = spent.get(which, 0) + ns * gone
         whole = sum(ns * (1 - share) for _, ns, share in cut.compiles)
         span = sum(part.span for part in parts)
-        sampled = span / max(1, sum(batch.end - batch.start for part in parts for _, batch in part.batches))
+        sampled = span / max(1, sum(batch.end - batch.start for _, batch in self.sample.batches()))
         in_full = span / max(1, span - sum(part.digest_ns for part in parts))
         for cause, stack in {*places, *((cause, -1) for cause in cut.causes)}:
             exact = _exact(self.run, cause, stack)
@@ -291,7 +350,7 @@ class WhatIf:
                 each = sampled * (in_full if cause == host.DISPATCH else 1.0)
                 exact = round(spent.get((cause, stack), 0) * each)
             whole += exact
-        return whole / held if held else 0.0
+        return whole, held
 
 
 def _pace(run: Totals) -> float:

@@ -72,7 +72,7 @@ class Panel(VerticalScroll, Fitted, Region, Generic[Data]):
         self.border_title = heading(self.TITLE)
         self._data: Data | _Unset = _UNSET  # what is to be seen,
         self._drawn: Data | _Unset = _UNSET  # and what is, at which width
-        self._width = 0
+        self._width = self._height = 0
         self._report: Report | None = None
         self._body = Static(markup=False)
 
@@ -102,8 +102,10 @@ class Panel(VerticalScroll, Fitted, Region, Generic[Data]):
         data, width = self._data, self.scrollable_content_region.width
         if isinstance(data, _Unset) or width <= 0 or (width == self._width and data == self._drawn):
             return
-        self._drawn, self._width = data, width
-        self._body.update(Content("\n").join(self.lines(data, width)))
+        lines = self.lines(data, width)
+        same = (width, len(lines)) == (self._width, self._height)  # nothing else on the screen has to move
+        self._drawn, self._width, self._height = data, width, len(lines)
+        self._body.update(Content("\n").join(lines), layout=not same)
         self.border_title = heading(self.title(data), self.note(data))
 
     def pick(self, report: Report) -> Data:
