@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -25,6 +26,7 @@ from tests.sources.tpu_logs import batch, graph
 from xlaprof import cli
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.run import Run
+from xlaprof.analysis.torch_tpu.words import cut, put_off
 from xlaprof.events import Dropped, Source, TorchTpuBatch
 from xlaprof.log import LogError
 from xlaprof.pages.terminal import render
@@ -114,6 +116,14 @@ def test_the_page_and_the_json_say_the_same(tmp_path: Path, capsys: pytest.Captu
     told = json.loads(capsys.readouterr().out)["torch_tpu"]
     assert (told["batches"], told["cached"], told["failed"]) == (52, 47, 0)
     assert told["reasons"][0]["places"][0]["line"] == 13
+    assert cli.main(["report", str(path), "--html", str(tmp_path / "page.html")]) == 0
+    (found,) = re.findall(r'id="data">(.*?)</script>', (tmp_path / "page.html").read_text(), re.DOTALL)
+    shown = json.loads(found)["torch_tpu"]
+    assert (shown["count"], shown["text"]) == (52, report.torch_tpu.text)
+    assert shown["note"] == put_off(report.torch_tpu)
+    assert [(one["reason"], one["count"], one["facts"]) for one in shown["rows"]] == [
+        (one.reason, one.count, cut(one)) for one in report.torch_tpu.reasons
+    ]
 
 
 def test_few_reads_are_told_without_advice(tmp_path: Path) -> None:

@@ -149,6 +149,28 @@ async def test_the_source_has_costs_in_its_gutter(tmp_path: Path, story: Trainin
         assert re.search(r" 30 +# a comment", shown), "what costs nothing has no bar"
 
 
+async def test_why_torch_tpu_cut_its_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follow: Follow) -> None:
+    monkeypatch.chdir(tmp_path)
+    story = Story()
+    line = story.line(13, "print(loss.item())")
+    for number in range(4):
+        story.emit(ev.TorchTpuBatch(story.now, 50_000_000, reason="item()", cached=number > 0, stack=line))
+    save(story.events, tmp_path / "run.log")
+    app = follow()
+    async with app.run_test(size=(140, 40)) as pilot:
+        await news(app, pilot)
+        shown = await show(app, pilot, "functions")
+        print(shown)
+        assert "TorchTPU: 4 batches of operations: 3 found in its cache, 1 compiled in 50 ms" in shown
+        assert (
+            "item() (TorchTPU)  cut 4 times: a value was read; 1 compiled in 50 ms; mostly behind train.py:13" in shown
+        )
+        await pilot.press("down")
+        shown = await still(app, pilot)
+        assert "Batches of TorchTPU" in shown
+        assert "print(loss.item())" in shown
+
+
 async def test_functions_of_torch_compile_are_trees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follow: Follow
 ) -> None:

@@ -24,6 +24,7 @@ from xlaprof.analysis.model import (
 )
 from xlaprof.analysis.outcome import without_findings
 from xlaprof.analysis.places import short
+from xlaprof.analysis.torch_tpu.words import cut, put_off
 from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title, under, where
 from xlaprof.pages.words import autotuned, facts, gain, per_step, prediction, spaced, warnings
 from xlaprof.text.cells import bar, fit, shorten, sparkline
@@ -198,19 +199,11 @@ def _functions(report: Report, name: str, noun: str, done: CompiledFunctions, wi
 
 
 def _torch_tpu(done: TorchTpuStat, width: int) -> Iterator[RenderableType]:
-    found = [f"{done.cached:,} found in its cache", f"{done.made:,} compiled in {duration(done.compile_s)}"]
-    found += [f"{done.failed:,} failed"] * bool(done.failed)
-    noun = "batch" if done.batches == 1 else "batches"
-    yield title("TorchTPU", width, f"{done.batches:,} {noun} of operations: {', '.join(found)}")
+    yield title("TorchTPU", width, put_off(done))
     for one in done.reasons[:_REASONS]:
         name = Text(shorten(printable(one.reason) or "no reason given", max(12, width - 24)), "bold")
         yield from _beside(name, Text(f"cut {times(one.count)}", "magenta"), width)
-        facts = [one.what] * bool(one.what)
-        made = one.count - one.cached - one.failed
-        facts += [f"{made:,} compiled in {duration(one.compile_s)}"] * bool(made)
-        facts += [f"{one.failed:,} failed"] * bool(one.failed)
-        facts += [f"mostly behind {short(place)}" for place in one.places[:1]]
-        yield paragraph("", printable("; ".join(facts)), width)
+        yield paragraph("", cut(one), width)
     if len(done.reasons) > _REASONS:
         yield Text(f"and {plural(len(done.reasons) - _REASONS, 'more reason')}", "dim")
     if done.text:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from xlaprof.analysis.model import CompiledFunctions, Report
+from xlaprof.analysis.model import CompiledFunctions, Report, TorchTpuStat
+from xlaprof.analysis.torch_tpu.words import cut, put_off
 from xlaprof.analysis.views.details import Again, Break, Details, Function, Graph
 from xlaprof.pages.words import autotuned
 from xlaprof.text.quantities import duration, percent, plural, size_text, times
@@ -102,6 +103,20 @@ def functions(done: CompiledFunctions, noun: str, report: Report, index: Index) 
         "rows": rows,
         "charges": charges,
     }
+
+
+def torch_tpu(done: TorchTpuStat, index: Index) -> dict[str, Any]:
+    """The batches of operations that TorchTPU put off, by the reason it cut them for."""
+    rows = [
+        {
+            "reason": one.reason or "no reason given",
+            "count": one.count,
+            "facts": cut(one),
+            "places": [index.place(place) for place in one.places],
+        }
+        for one in done.reasons
+    ]
+    return {"count": done.batches, "note": put_off(done) if done.batches else "", "rows": rows, "text": done.text}
 
 
 def again(calls: tuple[Again, ...], report: Report, index: Index) -> list[dict[str, Any]]:

@@ -43,6 +43,7 @@ def views(of: Gathered) -> dict[str, Any]:
         "graphs": compiled.graphs(detailed, report, index),
         "torch_compile": compiled.functions(report.torch_compile, "graph", report, index),
         "jax": compiled.functions(report.jax, "program", report, index),
+        "torch_tpu": compiled.torch_tpu(report.torch_tpu, index),
         "again": {
             "torch": compiled.again(tuple(chain.from_iterable(one.again for one in detailed.functions)), report, index),
             "jax": compiled.again(detailed.jax, report, index),

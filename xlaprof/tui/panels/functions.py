@@ -1,4 +1,5 @@
-"""Functions of torch.compile as trees of graphs, breaks and recompilations, and programs that JAX made again."""
+"""Functions of torch.compile as trees of graphs, breaks and recompilations, programs that JAX made again, and why
+TorchTPU cut its batches."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from textual.widget import Widget
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
-from xlaprof.analysis.model import FunctionStat, Report
+from xlaprof.analysis.model import CutStat, FunctionStat, Place, Report
+from xlaprof.analysis.torch_tpu.words import cut, put_off
 from xlaprof.analysis.views.details import Again, Break, Details, Function
 from xlaprof.analysis.views.moment import Moment
 from xlaprof.text.cells import shorten
@@ -25,7 +27,7 @@ from xlaprof.tui.widgets.looking import Looking, ShowCode, place_text
 from xlaprof.tui.widgets.panel import Line, Panel, Region, heading, line, quiet
 
 _LONGEST = 140  # cells of a label
-Node = Function | Break | Again | FunctionStat
+Node = Function | Break | Again | FunctionStat | CutStat
 
 
 class FunctionsTree(Tree[Node]):
@@ -38,7 +40,7 @@ class FunctionsPanel(Container, Region):
     """The tree; beside it, or below, what is known of the selected one."""
 
     TITLE = "Functions"
-    HELP = "of torch.compile: graphs, what breaks them, why they were compiled again; and of JAX, what they need"
+    HELP = "of torch.compile: graphs, their breaks, why they were compiled again; of JAX, what they need; TorchTPU's cuts"
     ORDER = 13
     PLACE = "page"
 
@@ -59,9 +61,12 @@ class FunctionsPanel(Container, Region):
         if report is not None:
             compiled = report.torch_compile.functions
             self.query_one(FunctionDetail).said = {(one.name, *one.place.at): one.runs for one in compiled}
-        if report is None or (details.functions, details.jax, report.jax, at) == self._shown:
+        if report is None:
             return
-        self._shown = details.functions, details.jax, report.jax, at
+        shown = details.functions, details.jax, report.jax, report.torch_tpu, at
+        if shown == self._shown:
+            return
+        self._shown = shown
         tree = self.query_one(Tree)
         cursor = tree.cursor_line
         tree.clear()
@@ -110,6 +115,10 @@ class FunctionsPanel(Container, Region):
             text = f"{one_again.name} (JAX)  made again{_when(one_again)}: {_change(one_again)}"
             root.add_leaf(self._label(text, one_again), data=one_again)
 
+        for one_cut in report.torch_tpu.reasons:
+            text = f"{one_cut.reason or 'no reason given'} (TorchTPU)  cut {times(one_cut.count)}: {cut(one_cut)}"
+            root.add_leaf(self._label(text, one_cut), data=one_cut)
+
     def _add_breaks(self, node: TreeNode[Node], breaks: Iterable[Break], here: bool) -> None:
         for one in breaks:
             kind = "then plain Python" if one.plain else "break by design" if one.by_design else "break"
@@ -124,7 +133,7 @@ class FunctionsPanel(Container, Region):
         event.stop()
         if event.node.data is not None:
             self.query_one(FunctionDetail).draw(event.node.data)
-            self.post_message(Looking(event.node.data.place))
+            self.post_message(Looking(_place(event.node.data)))
 
     def on_tree_node_selected(self, event: Tree.NodeSelected[Node]) -> None:
         event.stop()
@@ -140,6 +149,7 @@ def _note(report: Report) -> str:
     if done.run_time.share is not None:
         parts.append(f"run {percent(done.run_time.share)} of the time")
     parts += [f"JAX: {plural(jax.graphs, 'program')} in {duration(jax.total_s)}"] * bool(jax.count)
+    parts += [f"TorchTPU: {put_off(report.torch_tpu)}"] * bool(report.torch_tpu.batches)
     return "; ".join(parts)
 
 
@@ -148,7 +158,13 @@ def _label(text: str, here: bool) -> Text:
 
 
 def _name(one: Node | None) -> str:
-    return "" if one is None or isinstance(one, Break) else one.name
+    return "" if one is None or isinstance(one, Break | CutStat) else one.name
+
+
+def _place(one: Node) -> Place:
+    if isinstance(one, CutStat):
+        return one.places[0] if one.places else Place()
+    return one.place
 
 
 def _when(again: Again) -> str:
@@ -172,15 +188,18 @@ class FunctionDetail(Panel[Node | None]):
     def title(self, data: Node | None) -> str:
         if isinstance(data, Break):
             return f"Graph break {data.number}".rstrip()
+        if isinstance(data, CutStat):
+            return "Batches of TorchTPU"
         return "Compiled again" if isinstance(data, Again) else "Function"
 
     def lines(self, data: Node | None, width: int) -> list[Line]:
         if data is None:
             return [quiet("no function was compiled by torch.compile, and no program made again by JAX")]
         wide = max(8, width)
-        out = [line((shorten(f"{data.place.file}:{data.place.line}", width, keep_end=True), "$text-muted"))]
-        if data.place.code:
-            out += [line("  ", (shorten(data.place.code, width - 2), "bold")), line("")]
+        place = _place(data)
+        out = [line((shorten(f"{place.file}:{place.line}", width, keep_end=True), "$text-muted"))]
+        if place.code:
+            out += [line("  ", (shorten(place.code, width - 2), "bold")), line("")]
         if isinstance(data, Break):
             facts = [f"{times(data.count)}"]
             if data.vain_s > 0:
@@ -193,6 +212,12 @@ class FunctionDetail(Panel[Node | None]):
             paragraphs = [(f"{duration(data.compile_s)}{_when(data)}", "")]
             paragraphs += [
                 (f"{kind} of {subject or 'it'}: {old} → {new}", "") for kind, subject, old, new in data.changes
+            ]
+        elif isinstance(data, CutStat):
+            paragraphs = [
+                (data.reason or "no reason given", "bold"),
+                (f"{times(data.count)}, {data.cached:,} found in its cache", ""),
+                (cut(data), ""),
             ]
         elif isinstance(data, FunctionStat):
             paragraphs = [

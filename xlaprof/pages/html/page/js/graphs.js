@@ -52,6 +52,16 @@ function functionsSection(id, title, noun, done, extra) {
   const charges = done.charges.length ? [h('h3', {class: 'sub', text: 'Why this time was spent'}), h('ul', {class: 'evidence'}, done.charges.map(([figure, why, seconds]) => h('li', {class: 'text'}, h('b', {text: figure}), ` (${percent(seconds / whole)}) `, why)))] : null;
   return section(id, title, done.note, list, charges, extra);
 }
+function torchTpuSection(done) {
+  if (!done.count) return null;
+  const list = table('Why TorchTPU ran a batch of operations, the most frequent reason first', [
+    {title: 'reason', key: (one) => one.reason, show: (one) => h('b', {class: 'text', text: one.reason})},
+    {title: 'batches', number: true, key: (one) => one.count, show: (one) => count(one.count)},
+    {title: 'what that is', show: (one) => h('span', {class: 'text', text: one.facts})},
+    {title: 'behind', show: (one) => one.places.map((at) => h('div', null, placeName(place(at))))},
+  ], done.rows);
+  return section('torch-tpu', 'TorchTPU', done.note, list, done.text ? h('p', {class: 'text', text: done.text}) : null);
+}
 function again(calls) {
   return calls.length ? [h('h3', {class: 'sub', text: 'Compiled again, and what differed'}), table('Each call that needed another program', [
     {title: 'function', show: (one) => [h('b', {class: 'text', text: one.name}), ' ', placeName(place(one.place))]},

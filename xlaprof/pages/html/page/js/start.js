@@ -20,7 +20,7 @@ document.getElementById('page').replaceWith(h('a', {class: 'skip', href: '#findi
 const switchTheme = themeSwitch();
 append(main, [overviewSection(), findingsSection(), timeSection(), stepsSection(), timelineSection(), graphsSection(),
   functionsSection('torch', 'torch.compile', 'graphs', DATA.torch_compile, again(DATA.again.torch)), breaksSection(),
-  functionsSection('jax', 'JAX', 'programs', DATA.jax, again(DATA.again.jax)), scopesSection(), transfersSection(), memorySection(), sourceSection(), countersSection()]);
+  functionsSection('jax', 'JAX', 'programs', DATA.jax, again(DATA.again.jax)), torchTpuSection(DATA.torch_tpu), scopesSection(), transfersSection(), memorySection(), sourceSection(), countersSection()]);
 bar.append(h('div', {class: 'row'}, h('span', {class: 'brand', text: 'xlaprof'}), h('span', {class: 'name text', text: DATA.head.program}), searchBox(), switchTheme), navigation());
 if (location.hash.length > 1) {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
