@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.advice.diffusing import samples
 from tests.advice.lists_and_evaluations import chooses, evaluates, grids, probes, resets, sampler, tallies
 from tests.advice.numbers_and_sums import (
     blank,
@@ -105,6 +106,7 @@ CASES = [
         resets(apart=True),
         counts=(),  # the small graph of the sum's beginning, instead of a step's
     ),
+    Case("samples", "recompile", samples(own=False), "Sample with a scheduler of its own", samples(own=True)),
     Case("chooses", "recompile", chooses(True), "Keep the rows in one tensor on the device", chooses(False)),
     Case(
         "dtype",

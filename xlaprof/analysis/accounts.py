@@ -22,13 +22,14 @@ from xlaprof.analysis.evidence.guard_failures.sorting import hit_a_limit
 from xlaprof.analysis.evidence.guard_failures.told import eager_ns
 from xlaprof.analysis.evidence.idle_time import by_cause, label, waited
 from xlaprof.analysis.evidence.library_options import whose
+from xlaprof.analysis.evidence.loop_entry import entry, is_first_turn, saves_entry
 from xlaprof.analysis.evidence.looping import host_s, in_each_step, visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import HABIT, LOOKED_NS, MANY, MOST, NAMED, WORTH_SAYING
 from xlaprof.analysis.recompiles.eager import looks_beside
-from xlaprof.analysis.recompiles.extra import EARLY, entry, is_of_another_value, meant, saves_entry
+from xlaprof.analysis.recompiles.extra import EARLY, is_of_another_value, meant
 from xlaprof.analysis.recompiles.jit_calls import JAX, dropped
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
@@ -334,6 +335,9 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
         return "compiled again once the optimizer has its state,"
     if record.change.what == "shape":
         return "compiled again for one of few sizes,"
+    if is_first_turn(facts, record):
+        saved = f"{facts.words.barrier} as the last thing of a turn saves that"
+        return f"compiled again, for the first turn of a loop follows none that left something pending ({saved}),"
     if record.change.what == "operation" and (before := facts.place(entry(facts, record, record.change))).line:
         saved = saves_entry(facts, before)
         return f"compiled again, for the first of a loop also holds what {cited(before)} {saved},"

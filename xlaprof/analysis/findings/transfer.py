@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
+from xlaprof.analysis.evidence.loop_entry import LOOPS
 from xlaprof.analysis.evidence.reading import ELEMENTS, LATER, ONCE, SCALAR, advise_read
 from xlaprof.analysis.evidence.reads import (
     Reads,
@@ -24,7 +25,7 @@ from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
 from xlaprof.analysis.principles import HABIT
-from xlaprof.analysis.recompiles.extra import LOOPS, groups
+from xlaprof.analysis.recompiles.extra import groups
 from xlaprof.text.quantities import duration
 from xlaprof.vocabulary import fill
 

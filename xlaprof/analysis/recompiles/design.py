@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.loop_entry import CONDITIONS
 from xlaprof.analysis.principles import DEAR, HABIT, LARGE, LONG_S, MANY
 from xlaprof.analysis.recompiles.group import Group, versions
 from xlaprof.analysis.shapes import are_chosen, are_doubled
 from xlaprof.analysis.timeline.rhythm import Rhythm
 
-CONDITIONS = ("if ", "elif ")
 _MOST = 0.7  # of the interruptions that are equally long
 
 

@@ -22,18 +22,18 @@ from functools import partial
 
 import msgspec
 
-from xlaprof.analysis.diagnosis import SAME, USED
+from xlaprof.analysis.diagnosis import USED
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.loop_entry import CONDITIONS, LOOPS, entry, is_first_turn
 from xlaprof.analysis.evidence.looping import Unbarred, beside, growing, unbarred, visits_per_pass
 from xlaprof.analysis.evidence.reads import in_loop, is_own_graph, takes_element
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import head
-from xlaprof.analysis.places import is_head
 from xlaprof.analysis.principles import DEAR, FELT, HABIT, KEPT, LONG_S, MOST
 from xlaprof.analysis.recompiles.arguments import is_length
-from xlaprof.analysis.recompiles.design import CONDITIONS, by_design
+from xlaprof.analysis.recompiles.design import by_design
 from xlaprof.analysis.recompiles.group import (
     SLICE,
     VALUED,
@@ -54,7 +54,6 @@ from xlaprof.events import Change
 _USED_NUMBER = re.compile(r"(aten::\S+) \((\w+) (\S+)\)")
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
 _WARMED = 8  # graphs that a barrier makes in advance, at most
-LOOPS = ("for ", "async for ")  # a barrier at the head of one is a loader's
 _Key = tuple[str, int, str, str]  # file, line, sort of change, name
 _SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
 
@@ -313,6 +312,8 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
         return None
     if _begins_as_number(change):
         return None
+    if is_first_turn(facts, record):
+        return None
     if before := entry(facts, record, change):
         return msgspec.structs.replace(change, role="entry", stack=before, made=before, expected=0)
     return change
@@ -408,48 +409,6 @@ def _begins_as_number(change: Change) -> bool:
     return change.what == "argument" and old.startswith("value ") is not new.startswith("value ")
 
 
-def entry(facts: Facts, record: CompileRecord, change: Change) -> int:
-    """The stack of the difference if it was recorded before the barrier's loop: sums set to zero as each epoch begins.
-
-    What the loop runs over may be a tensor, whose elements its head takes out as it begins, after all that is before
-    the loop: then the head is the line. Or it lies in a tensor that the first graph has twice, and the next, of the
-    same operations, once: a copy of it, of before the loop, was pending. Work that a condition of the program decides
-    on, such as a copy of the best weights, is a difference of its own; and where much came as well as went, that is
-    not what makes the difference.
-    """
-    if change.what == "aliasing":
-        once = record.nth == 1 and facts.run.program_runs.get(change.against, 0) == 1
-        copied = once and change.old == SAME and not (change.role or change.added or change.removed)
-        return change.stack if copied and facts.names.loops(record.stack) else 0
-    if change.what != "operation":
-        return 0
-    few, many = sorted((change.added, change.removed))
-    size = max((part.size for part in record.parts if part.change == change), default=0)
-    if size > MOST * many and few > MOST * many:
-        return 0
-    if facts.place(change.condition).acting.code.startswith(CONDITIONS):
-        return 0
-    if heads := _at_head(facts, record, change):
-        return heads[-1]
-    stacks = (stack for stack in (change.made, change.expected) if stack)
-    return next((stack for stack in stacks if _precedes_loop(facts, stack, record.stack)), 0)
-
-
-def _at_head(facts: Facts, record: CompileRecord, change: Change) -> list[int]:
-    """The stacks of what the head of the barrier's loop recorded in one of the graphs, and not in the other."""
-    loop = head(facts.names.loop(record.stack))
-    listed = {stack for part in record.parts if part.change == change for stack in (*part.before, *part.now)}
-    places = {stack: facts.place(stack) for stack in sorted(listed)}
-    return [stack for stack, one in places.items() if is_head(one) and head(one) == loop]
-
-
-def saves_entry(facts: Facts, before: Place) -> str:
-    """What spares the graph that also holds what ``before`` recorded as a loop began, in a clause."""
-    if is_head(before):
-        return f"recorded as it began (list() of what it runs over, and {facts.words.barrier} after that, save that)"
-    return f"recorded before it ({facts.words.barrier} between the two saves that)"
-
-
 def _left_over(facts: Facts, record: CompileRecord, pending: dict[int, Change]) -> Change | None:
     """What a graph holds of a loop beside the barrier's, as an evaluation, that no barrier ended: it is still pending.
 
@@ -473,15 +432,3 @@ def _is_beside(facts: Facts, loop: Unbarred | None, change: Change) -> bool:
     if loop is None or not loop.loop.line or change.role:
         return change.role == "pending"
     return bool(change.made) and head(loop.loop) not in facts.names.heads(change.made)
-
-
-def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
-    mine, theirs = facts.names.loop(stack).acting, facts.place(barrier).acting
-    if theirs.code.startswith(LOOPS):  # a loader's barrier, at the head of a loop
-        same = (mine.file, mine.func) == (theirs.file, theirs.func)
-        return same and mine.line < theirs.line and facts.place(stack).acting.line < theirs.line
-    if not facts.names.loops(stack):  # the first loop of the program
-        before, after = (place.acting for place in facts.names.bracket(stack, barrier))
-        first = (before.file, before.func) == (after.file, after.func) and before.line < after.line
-        return first and bool(facts.names.loops(barrier))
-    return facts.names.is_outside(stack, barrier)

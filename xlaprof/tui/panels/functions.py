@@ -40,7 +40,9 @@ class FunctionsPanel(Container, Region):
     """The tree; beside it, or below, what is known of the selected one."""
 
     TITLE = "Functions"
-    HELP = "of torch.compile: graphs, their breaks, why they were compiled again; of JAX, what they need; TorchTPU's cuts"
+    HELP = (
+        "of torch.compile: graphs, their breaks, why they were compiled again; of JAX, what they need; TorchTPU's cuts"
+    )
     ORDER = 13
     PLACE = "page"
 

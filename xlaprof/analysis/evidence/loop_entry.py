@@ -1,0 +1,92 @@
+"""The graph of a loop's first turn: it also holds what precedes the loop, and nothing of a turn before it."""
+
+from __future__ import annotations
+
+from xlaprof.analysis.diagnosis import SAME
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.looping import beside
+from xlaprof.analysis.fold.tallies import CompileRecord
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.names import head
+from xlaprof.analysis.places import is_head
+from xlaprof.analysis.principles import MOST
+from xlaprof.events import Change
+
+CONDITIONS = ("if ", "elif ")
+LOOPS = ("for ", "async for ")  # a barrier at the head of one is a loader's
+
+
+def entry(facts: Facts, record: CompileRecord, change: Change) -> int:
+    """The stack of the difference if it was recorded before the barrier's loop: sums set to zero as each epoch begins.
+
+    What the loop runs over may be a tensor, whose elements its head takes out as it begins, after all that is before
+    the loop: then the head is the line. Or it lies in a tensor that the first graph has twice, and the next, of the
+    same operations, once: a copy of it, of before the loop, was pending. Work that a condition of the program decides
+    on, such as a copy of the best weights, is a difference of its own; and where much came as well as went, that is
+    not what makes the difference.
+    """
+    if change.what == "aliasing":
+        once = record.nth == 1 and facts.run.program_runs.get(change.against, 0) == 1
+        copied = once and change.old == SAME and not (change.role or change.added or change.removed)
+        return change.stack if copied and facts.names.loops(record.stack) else 0
+    if change.what != "operation":
+        return 0
+    few, many = sorted((change.added, change.removed))
+    size = max((part.size for part in record.parts if part.change == change), default=0)
+    if size > MOST * many and few > MOST * many:
+        return 0
+    if facts.place(change.condition).acting.code.startswith(CONDITIONS):
+        return 0
+    if heads := _at_head(facts, record, change):
+        return heads[-1]
+    stacks = [stack for stack in (change.made, change.expected) if stack]
+    before = (stack for stack in stacks if _precedes_loop(facts, stack, record.stack))
+    of_another = (stack for stack in stacks if beside(facts.names, stack, record.stack).line)
+    return next(before, 0) or next(of_another, 0)
+
+
+def is_first_turn(facts: Facts, record: CompileRecord) -> bool:
+    """Whether one of the two graphs is that of a loop's first turn, and the barrier lies within a turn: the first holds
+    what precedes the loop, and the others what the turn before them left pending. A barrier before the loop, which
+    spares the first graph elsewhere, does not here.
+    """
+    loop = head(facts.names.loop(record.stack))
+    sides: tuple[set[bool], set[bool]] = set(), set()
+    for part in record.parts:
+        change = part.change
+        if (
+            change.role
+            or change.what != "operation"
+            or facts.place(change.condition).acting.code.startswith(CONDITIONS)
+        ):
+            return False
+        for side, stacks in zip(sides, (part.before, part.now), strict=True):
+            side.update(loop in facts.names.heads(stack) for stack in stacks)
+    return bool(loop) and sides in (({True}, {False}), ({False}, {True}))
+
+
+def _at_head(facts: Facts, record: CompileRecord, change: Change) -> list[int]:
+    """The stacks of what the head of the barrier's loop recorded in one of the graphs, and not in the other."""
+    loop = head(facts.names.loop(record.stack))
+    listed = {stack for part in record.parts if part.change == change for stack in (*part.before, *part.now)}
+    places = {stack: facts.place(stack) for stack in sorted(listed)}
+    return [stack for stack, one in places.items() if is_head(one) and head(one) == loop]
+
+
+def saves_entry(facts: Facts, before: Place) -> str:
+    """What spares the graph that also holds what ``before`` recorded as a loop began, in a clause."""
+    if is_head(before):
+        return f"recorded as it began (list() of what it runs over, and {facts.words.barrier} after that, save that)"
+    return f"recorded before it ({facts.words.barrier} between the two saves that)"
+
+
+def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
+    mine, theirs = facts.names.loop(stack).acting, facts.place(barrier).acting
+    if theirs.code.startswith(LOOPS):  # a loader's barrier, at the head of a loop
+        same = (mine.file, mine.func) == (theirs.file, theirs.func)
+        return same and mine.line < theirs.line and facts.place(stack).acting.line < theirs.line
+    if not facts.names.loops(stack):  # the first loop of the program
+        before, after = (place.acting for place in facts.names.bracket(stack, barrier))
+        first = (before.file, before.func) == (after.file, after.func) and before.line < after.line
+        return first and bool(facts.names.loops(barrier))
+    return facts.names.is_outside(stack, barrier)
