@@ -41,7 +41,9 @@ def entry(facts: Facts, record: CompileRecord, change: Change) -> int:
         return heads[-1]
     stacks = [stack for stack in (change.made, change.expected) if stack]
     before = (stack for stack in stacks if _precedes_loop(facts, stack, record.stack))
-    of_another = (stack for stack in stacks if beside(facts.names, stack, record.stack).line)
+    turn = head(facts.names.loop(record.stack))
+    others = [stack for stack in stacks if turn not in facts.names.heads(stack)]
+    of_another = (stack for stack in others if beside(facts.names, stack, record.stack).line)
     return next(before, 0) or next(of_another, 0)
 
 

@@ -363,7 +363,10 @@ class _Recording:
         inside = set(map(id, block.new))
         of_forward = stack and not deciding and "" in block.roles
         name, values = changed(stack, self.old.settings, new.settings) if of_forward else ("", ("", ""))
-        other = self._ran_at(block) if new.trigger != "read" else ()
+        passes = new.trigger == "read" or self._has_lines(
+            lacking, nodes
+        )  # of a loop, which other parts go through, too
+        other = () if passes else self._ran_at(block)
         return Difference(
             "operation",
             operation(expected) if expected is not None else "barrier",
@@ -408,15 +411,14 @@ class _Recording:
 
         Two parts of a program that record the same operations share nodes, with the lines of the first.
         """
-        tokens = self._tokens.get(id(graph))
-        if tokens is None:
-            tokens = self._tokens[id(graph)] = {token(node) for node in graph.nodes}
-        if all(token(node) in tokens for node in nodes):
-            return True
-        if len(nodes) < _MOST * len(graph.nodes):
-            return False
+        if self._has_lines(graph, nodes) or len(nodes) < _MOST * len(graph.nodes):
+            return self._has_lines(graph, nodes)
         these, those = (Counter(node.op and node.op.aten for node in some) for some in (nodes, graph.nodes))
         return these <= those
+
+    def _has_lines(self, graph: Graph, nodes: tuple[Node, ...]) -> bool:
+        tokens = self._tokens.get(id(graph)) or self._tokens.setdefault(id(graph), set(map(token, graph.nodes)))
+        return all(token(node) in tokens for node in nodes)
 
     # -- outputs
 

@@ -21,7 +21,7 @@ from .conditions import condition_below, condition_in_loop
 _REPEATED = 2  # passes: fewer are no loop's
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from xlaprof.runtime.tape.graph import Graph
     from xlaprof.runtime.trace.trie import Node
@@ -37,9 +37,15 @@ def iterations(old: Graph, new: Graph, barrier: Frames, places: Places) -> Loop 
 
     A loop around ``barrier`` does not count: each of its iterations ends a graph. One that trains other parameters in
     each iteration goes over a model's layers, of which there are always as many: where a function of theirs may return
-    early, that is what decides.
+    early, that is what decides. What two parts of the program record alike has the calls of the first, in some
+    passes: then the lines alone are compared.
     """
-    before, now = (Counter(token(node) for node in graph.nodes if _is_forward(node)) for graph in (old, new))
+    found = (_iterations(old, new, barrier, places, of) for of in (token, _line))
+    return next((loop for loop in found if loop is not None), None)
+
+
+def _iterations(old: Graph, new: Graph, barrier: Frames, places: Places, of: Callable[[Node], Token]) -> Loop | None:
+    before, now = (Counter(map(of, _forward(graph))) for graph in (old, new))
     if before.keys() != now.keys():  # another path, not another number of iterations
         return None
     differing = {key: Fraction(now[key], count) for key, count in before.items() if now[key] != count}
@@ -47,25 +53,34 @@ def iterations(old: Graph, new: Graph, barrier: Frames, places: Places) -> Loop 
         return None
     ratio, agreeing = Counter(differing.values()).most_common(1)[0]
     key = min((key for key, found in differing.items() if found == ratio), key=before.__getitem__)
-    frames = next(node.frames for node in new.nodes if _is_forward(node) and token(node) == key)
+    frames = next(node.frames for node in _forward(new) if of(node) == key)
     head = _head(frames, barrier)
-    if not head or _same_passes(old, new, head) >= max(before[key], now[key]):
+    if not head or _same_passes(old, new, head, of) >= max(before[key], now[key]):
         return None
     choice = condition_in_loop(frames, whole(head)[0])
     more = new if now[key] > before[key] else old
-    if not choice and _train_their_own(more, differing.keys(), max(before[key], now[key])):
+    if not choice and _train_their_own(more, of, differing.keys(), max(before[key], now[key])):
         choice = condition_below(frames, whole(head)[0])
     return Loop(places(head), before[key], now[key], places(choice), agreeing, len(differing))
 
 
-def _train_their_own(graph: Graph, tokens: Collection[Token], passes: int) -> bool:
+def _forward(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if _is_forward(node)]
+
+
+def _line(node: Node) -> Token:
+    """As :func:`token`, whoever calls it."""
+    return token(node)[0], whole(node.frames)[0][:2]
+
+
+def _train_their_own(graph: Graph, of: Callable[[Node], Token], tokens: Collection[Token], passes: int) -> bool:
     """Whether a line gives its operation other parameters, which an optimizer updates, in each of so many passes."""
     trained = {arg.slot for node in graph.nodes if node.role == "optimizer" for arg in node.args if type(arg) is Ref}
     given: dict[Token, list[frozenset[int]]] = {}
-    for node in graph.nodes:
-        if token(node) in tokens and _is_forward(node):
+    for node in _forward(graph):
+        if of(node) in tokens:
             slots = frozenset(arg.slot for arg in node.args if type(arg) is Ref)
-            given.setdefault(token(node), []).append(slots & trained)
+            given.setdefault(of(node), []).append(slots & trained)
     return any(len(set(own)) == len(own) >= passes and all(own) for own in given.values())
 
 
@@ -94,9 +109,9 @@ def _is_inside(node: Node, head: Frames) -> bool:
     return any(frame.file == file and loop_line(file, frame.line) == line for frame in whole(node.frames))
 
 
-def _same_passes(old: Graph, new: Graph, head: Frames) -> int:
+def _same_passes(old: Graph, new: Graph, head: Frames, of: Callable[[Node], Token] = token) -> int:
     """How often lines of the loop were recorded that both graphs recorded as often: its passes, if any are the same."""
-    return max(_recorded_alike(old, new, head).values(), default=0)
+    return max(_recorded_alike(old, new, head, of).values(), default=0)
 
 
 def _same_lines(old: Graph, new: Graph, head: Frames, passes: int) -> set[Frames]:
@@ -105,12 +120,9 @@ def _same_lines(old: Graph, new: Graph, head: Frames, passes: int) -> set[Frames
     return {node.frames for node in new.nodes if _is_forward(node) and alike.get(token(node)) == passes}
 
 
-def _recorded_alike(old: Graph, new: Graph, head: Frames) -> dict[Token, int]:
+def _recorded_alike(old: Graph, new: Graph, head: Frames, of: Callable[[Node], Token] = token) -> dict[Token, int]:
     """Operations of the loop that both graphs recorded as often, and how often."""
-    before, now = (
-        Counter(token(node) for node in graph.nodes if _is_forward(node) and _is_inside(node, head))
-        for graph in (old, new)
-    )
+    before, now = (Counter(of(node) for node in _forward(graph) if _is_inside(node, head)) for graph in (old, new))
     return {key: count for key, count in before.items() if now[key] == count}
 
 
