@@ -131,3 +131,35 @@ def test_two_reads_of_a_loop_that_grows_are_one_finding(told: Told) -> None:
     assert finding.place.code == "for _ in range(9):"
     assert "No barrier ends a turn of the loop" in finding.cause
     assert [place.code for place in finding.also] == ["total.max().item()", "total.sum().item()"]
+
+
+def test_what_a_turn_leaves_pending_after_its_barrier_is_no_other_path(told: Told) -> None:
+    """An average of the weights is updated after the barrier of a step: the first turn follows none that left it, and
+    what precedes the loop is in its graph. Each graph comes once, by the barrier's place."""
+
+    class Averaged:
+        def __init__(self) -> None:
+            self.model = torch.nn.Linear(27, 27).to("xla")
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+            self.shadow = [parameter.detach().clone() for parameter in self.model.parameters()]
+
+        def step(self, x: torch.Tensor) -> torch.Tensor:
+            loss = (self.model(x.to("xla")) - 1).square().mean()
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            xr.sync()
+            return loss.detach()
+
+    def train() -> None:
+        averaged = Averaged()
+        for _ in range(3):
+            total = torch.zeros((), device="xla")
+            for _ in range(9):
+                total += averaged.step(torch.ones(3, 27))
+                with torch.no_grad():
+                    for mean, parameter in zip(averaged.shadow, averaged.model.parameters(), strict=True):
+                        mean.lerp_(parameter, 0.1)
+            total.item()
+
+    assert [one.cause for one in told(train) if one.kind == "recompile"] == []

@@ -140,3 +140,29 @@ def test_a_barrier_of_the_same_line_that_another_loop_reaches_is_no_other_barrie
                 xr.sync()
 
     assert "barrier" not in {change.role for change in recorded(story).changes}
+
+
+def test_a_loop_that_another_part_of_the_program_goes_through_too_has_passes(recorded: Callable) -> None:
+    """What two parts of a program record alike has the lines of the first: the barrier of the other cuts no step."""
+    weight = torch.ones(29, 29).to("xla") / 29
+
+    def adapted(passes: int) -> torch.Tensor:
+        out = batch(3, 29).to("xla")
+        for _ in range(passes):
+            out = (out @ weight).tanh() - 0.5 * out
+        return out.sum()
+
+    def story() -> None:
+        for turn in range(6):
+            deep = adapted(2 + turn) * 2
+            xr.sync()
+            del deep
+            if turn % 2:  # a pass deeper than any step before
+                probed = [adapted(3 + turn) for _ in range(2)]
+                xr.sync()
+                del probed
+
+    run = recorded(story)
+    deeper = [change for change in run.changes if run.code(change.stack) == "for _ in range(passes):"]
+    assert len(deeper) >= 5
+    assert "barrier" not in {change.role for change in run.changes}
