@@ -22,20 +22,17 @@ from xlaprof.analysis.evidence.guard_failures.sorting import hit_a_limit
 from xlaprof.analysis.evidence.guard_failures.told import eager_ns
 from xlaprof.analysis.evidence.idle_time import by_cause, label, waited
 from xlaprof.analysis.evidence.library_options import whose
-from xlaprof.analysis.evidence.loop_entry import entry, is_first_turn, saves_entry
-from xlaprof.analysis.evidence.looping import host_s, in_each_step, visits_per_pass
-from xlaprof.analysis.fold.tallies import CompileRecord
+from xlaprof.analysis.evidence.looping import host_s, in_each_step
 from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
-from xlaprof.analysis.places import cited, short
-from xlaprof.analysis.principles import HABIT, LOOKED_NS, MANY, MOST, NAMED, WORTH_SAYING
+from xlaprof.analysis.necessary import necessary
+from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import HABIT, LOOKED_NS, NAMED, WORTH_SAYING
 from xlaprof.analysis.recompiles.eager import looks_beside
-from xlaprof.analysis.recompiles.extra import EARLY, is_of_another_value, meant
 from xlaprof.analysis.recompiles.jit_calls import JAX, dropped
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.torch_tpu.again import TORCH_TPU
 from xlaprof.analysis.whatif.replay import Cut
-from xlaprof.events import Change
 from xlaprof.text.quantities import duration, percent, plural, times
 from xlaprof.text.strings import enumerated
 
@@ -277,7 +274,7 @@ def _compiled(facts: Facts, findings: tuple[Finding, ...], but_dynamo: bool) -> 
             bill.explain(known[finding], record.dur * share * part / claimed, aside=finding >= len(findings))
         rest, place = record.dur * (1 - share), facts.place(record.stack)
         line = short(place) if place.line else "an unknown line"
-        if why := _necessary(facts, record):
+        if why := necessary(facts, record):
             lines.setdefault(why, _Parts(float))[line] += rest
             graphs[why] += rest > 0
         else:
@@ -318,59 +315,6 @@ def _cuts(facts: Facts, finding: Finding) -> list[Cut]:
     id, _, number = finding.id.partition("-")
     claims = facts.claims.get(id, [])
     return claims[int(number) - 1 : int(number)] if number else claims
-
-
-def _necessary(facts: Facts, record: CompileRecord) -> str:
-    """Why a graph that no finding counts was compiled; "" where the recording does not say what changed."""
-    if record.is_first or not record.nth or record.nth < visits_per_pass(facts, record.stack):
-        return "first compiled"
-    if record.change is None:
-        return ""
-    if is_of_another_value(facts, record, record.change):
-        return "first compiled"
-    early = record.visits <= EARLY
-    if record.change.role == "state" and record.change.what == "operation" and not record.change.removed:
-        return "compiled for the optimizer's first step,"
-    if any(part.change.role == "state" for part in record.parts) or (early and record.change.role == "optimizer"):
-        return "compiled again once the optimizer has its state,"
-    if record.change.what == "shape":
-        return "compiled again for one of few sizes,"
-    if is_first_turn(facts, record):
-        saved = f"{facts.words.barrier} as the last thing of a turn saves that"
-        return f"compiled again, for the first turn of a loop follows none that left something pending ({saved}),"
-    if record.change.what == "operation" and (before := facts.place(entry(facts, record, record.change))).line:
-        saved = saves_entry(facts, before)
-        return f"compiled again, for the first of a loop also holds what {cited(before)} {saved},"
-    rhythm = facts.run.program_rhythms.get(record.program)
-    if rhythm is not None and rhythm.steps > EARLY and rhythm.every > 1:
-        return f"compiled again for what comes {rhythm.text(facts.outer_steps)},"
-    if early:
-        warm_up = " in the warm-up" * (record.step <= EARLY)  # else of what comes late and seldom
-        return f"compiled again{warm_up}, {_differs(facts, record, record.change)},"
-    # a stage that is meant, or lines that no graph had before: what repeats a line has a cause
-    another = record.change.what == "operation" and not record.change.code_seen
-    stage = another or (record.program, record.t) in facts.once(meant)
-    return "compiled again for another phase," if stage and facts.run.program_runs.get(record.program, 0) > 1 else ""
-
-
-def _differs(facts: Facts, record: CompileRecord, change: Change) -> str:
-    """What a graph of the warm-up does not share with the one that replaced it."""
-    line = f" of {cited(where)}" if (where := facts.place(change.made or change.stack)).line else ""
-    if not change.role and (decides := facts.place(change.condition)).line:
-        return f"for the path that {cited(decides)} chooses"
-    if change.role == "grad":
-        return "once there are gradients to add to"
-    if change.new == "held from before":
-        return f"once {change.name or 'a value'}{line} is kept from the step before"
-    if change.what == "outputs":
-        return f"for another result is still held ({change.name or change.subject}{line})"
-    if change.what == "aliasing":
-        return f"for {change.name or change.subject}{line} has become another tensor"
-    before = next((one.inputs for one in facts.run.compiles if one.program == change.against), record.inputs)
-    more = record.inputs - before  # parameters have states
-    if more >= max(MANY, MOST * before):
-        return f"once what the first step made, as an optimizer's state, is kept: {more} more inputs"
-    return f"for {change.new} came where {change.old} had been{line}"
 
 
 # -- idle time

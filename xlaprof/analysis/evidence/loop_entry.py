@@ -41,10 +41,10 @@ def entry(facts: Facts, record: CompileRecord, change: Change) -> int:
         return heads[-1]
     stacks = [stack for stack in (change.made, change.expected) if stack]
     before = (stack for stack in stacks if _precedes_loop(facts, stack, record.stack))
-    turn = head(facts.names.loop(record.stack))
-    others = [stack for stack in stacks if turn not in facts.names.heads(stack)]
-    of_another = (stack for stack in others if beside(facts.names, stack, record.stack).line)
-    return next(before, 0) or next(of_another, 0)
+    if change.role or not facts.names.loops(record.stack):
+        return next(before, 0)
+    others = (stack for stack in stacks if not _in_turn(facts, stack, record.stack))
+    return next(before, 0) or next((stack for stack in others if beside(facts.names, stack, record.stack).line), 0)
 
 
 def is_first_turn(facts: Facts, record: CompileRecord) -> bool:
@@ -52,7 +52,6 @@ def is_first_turn(facts: Facts, record: CompileRecord) -> bool:
     what precedes the loop, and the others what the turn before them left pending. A barrier before the loop, which
     spares the first graph elsewhere, does not here.
     """
-    loop = head(facts.names.loop(record.stack))
     sides: tuple[set[bool], set[bool]] = set(), set()
     for part in record.parts:
         change = part.change
@@ -63,8 +62,14 @@ def is_first_turn(facts: Facts, record: CompileRecord) -> bool:
         ):
             return False
         for side, stacks in zip(sides, (part.before, part.now), strict=True):
-            side.update(loop in facts.names.heads(stack) for stack in stacks)
-    return bool(loop) and sides in (({True}, {False}), ({False}, {True}))
+            side.update(_in_turn(facts, stack, record.stack) for stack in stacks)
+    return bool(facts.names.loops(record.stack)) and sides in (({True}, {False}), ({False}, {True}))
+
+
+def _in_turn(facts: Facts, stack: int, barrier: int) -> bool:
+    """Whether the barrier's loop repeats it, too."""
+    names = facts.names
+    return head(names.loop(barrier)) in names.heads(stack) or names.is_outside(barrier, stack)
 
 
 def _at_head(facts: Facts, record: CompileRecord, change: Change) -> list[int]:

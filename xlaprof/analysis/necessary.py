@@ -1,0 +1,70 @@
+"""Why graphs were compiled that no finding counts: the first ones, those of a warm-up, and those that are meant."""
+
+from __future__ import annotations
+
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.loop_entry import entry, is_first_turn, saves_entry
+from xlaprof.analysis.evidence.looping import visits_per_pass
+from xlaprof.analysis.fold.tallies import CompileRecord
+from xlaprof.analysis.places import cited
+from xlaprof.analysis.principles import MANY, MOST
+from xlaprof.analysis.recompiles.extra import EARLY, is_of_another_value, meant
+from xlaprof.events import Change
+
+
+def necessary(facts: Facts, record: CompileRecord) -> str:
+    """Why a graph that no finding counts was compiled; "" where the recording does not say what changed."""
+    if record.is_first or not record.nth or record.nth < visits_per_pass(facts, record.stack):
+        return "first compiled"
+    if record.change is None:
+        return ""
+    if is_of_another_value(facts, record, record.change):
+        return "first compiled"
+    early = record.visits <= EARLY
+    if record.change.role == "state" and record.change.what == "operation" and not record.change.removed:
+        return "compiled for the optimizer's first step,"
+    if any(part.change.role == "state" for part in record.parts) or (early and record.change.role == "optimizer"):
+        return "compiled again once the optimizer has its state,"
+    if record.change.what == "shape":
+        return "compiled again for one of few sizes,"
+    if is_first_turn(facts, record) and not (early and _more_inputs(facts, record, record.change)):
+        saved = f"{facts.words.barrier} as the last thing of a turn saves that"
+        return f"compiled again, for the first turn of a loop follows none that left something pending ({saved}),"
+    if record.change.what == "operation" and (before := facts.place(entry(facts, record, record.change))).line:
+        saved = saves_entry(facts, before)
+        return f"compiled again, for the first of a loop also holds what {cited(before)} {saved},"
+    rhythm = facts.run.program_rhythms.get(record.program)
+    if rhythm is not None and rhythm.steps > EARLY and rhythm.every > 1:
+        return f"compiled again for what comes {rhythm.text(facts.outer_steps)},"
+    if early:
+        warm_up = " in the warm-up" * (record.step <= EARLY)  # else of what comes late and seldom
+        return f"compiled again{warm_up}, {_differs(facts, record, record.change)},"
+    # a stage that is meant, or lines that no graph had before: what repeats a line has a cause
+    another = record.change.what == "operation" and not record.change.code_seen
+    stage = another or (record.program, record.t) in facts.once(meant)
+    return "compiled again for another phase," if stage and facts.run.program_runs.get(record.program, 0) > 1 else ""
+
+
+def _differs(facts: Facts, record: CompileRecord, change: Change) -> str:
+    """What a graph of the warm-up does not share with the one that replaced it."""
+    line = f" of {cited(where)}" if (where := facts.place(change.made or change.stack)).line else ""
+    if not change.role and (decides := facts.place(change.condition)).line:
+        return f"for the path that {cited(decides)} chooses"
+    if change.role == "grad":
+        return "once there are gradients to add to"
+    if change.new == "held from before":
+        return f"once {change.name or 'a value'}{line} is kept from the step before"
+    if change.what == "outputs":
+        return f"for another result is still held ({change.name or change.subject}{line})"
+    if change.what == "aliasing":
+        return f"for {change.name or change.subject}{line} has become another tensor"
+    if more := _more_inputs(facts, record, change):
+        return f"once what the first step made, as an optimizer's state, is kept: {more} more inputs"
+    return f"for {change.new} came where {change.old} had been{line}"
+
+
+def _more_inputs(facts: Facts, record: CompileRecord, change: Change) -> int:
+    """By how many the inputs grew, where many came: parameters have states."""
+    before = next((one.inputs for one in facts.run.compiles if one.program == change.against), record.inputs)
+    more = record.inputs - before
+    return more if more >= max(MANY, MOST * before) else 0
