@@ -180,9 +180,9 @@ _USES = {
     ),
     Use.INDEXES: _Way(
         "Index on the device, with the tensor itself ({words.arrays}.index_select, gather), and make a tensor of a "
-        "list that is indexed",
+        "list that is indexed; a table that lies on the host goes to the device once, before",
         "to index with it",
-        "row = {words.arrays}.index_select(table, 0, index.view(1))  # index stays on the device",
+        "row = {words.arrays}.index_select(table, 0, index.flatten())  # index stays on the device",
     ),
     Use.ADDS_AT: _Way(
         "Add up on the device and read the sums {often}{end}: with index_add_, at positions that a tensor holds, where "
