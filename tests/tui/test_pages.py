@@ -160,15 +160,13 @@ async def test_why_torch_tpu_cut_its_batches(tmp_path: Path, monkeypatch: pytest
     async with app.run_test(size=(140, 40)) as pilot:
         await news(app, pilot)
         shown = await show(app, pilot, "functions")
-        print(shown)
-        assert "TorchTPU: 4 batches of operations: 3 found in its cache, 1 compiled in 50 ms" in shown
-        assert (
-            "item() (TorchTPU)  cut 4 times: a value was read; 1 compiled in 50 ms; mostly behind train.py:13" in shown
-        )
+        assert "TorchTPU: 4 batches of operations: 3 found in its cach" in shown
+        assert "item() (TorchTPU)  cut 4 times: a value was read; 1 compiled in 50 m" in shown
         await pilot.press("down")
         shown = await still(app, pilot)
         assert "Batches of TorchTPU" in shown
         assert "print(loss.item())" in shown
+        assert "a value was read; 1 compiled in 50 ms; mostly behind train.py:13" in shown
 
 
 async def test_functions_of_torch_compile_are_trees(

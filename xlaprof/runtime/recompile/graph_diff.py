@@ -407,10 +407,8 @@ class _Recording:
         return ()
 
     def _has(self, graph: Graph, nodes: tuple[Node, ...]) -> bool:
-        """Are these operations in ``graph``, by their lines; or are they most of it, by their names?
-
-        Two parts of a program that record the same operations share nodes, with the lines of the first.
-        """
+        """Are these operations in ``graph``, by their lines; or are they most of it, by their names? Parts of a program
+        that record the same operations share nodes, with the lines of the first."""
         if self._has_lines(graph, nodes) or len(nodes) < _MOST * len(graph.nodes):
             return self._has_lines(graph, nodes)
         these, those = (Counter(node.op and node.op.aten for node in some) for some in (nodes, graph.nodes))

@@ -1,0 +1,52 @@
+"""What a fix would give back of a run that grows: a sample of an earlier moment serves for a while."""
+
+from __future__ import annotations
+
+import pytest
+from story import Story
+
+from tests.analysis.test_replay import BARRIER, ITEM, gain_s, settled
+from xlaprof.analysis.run import Run
+from xlaprof.analysis.whatif import replay
+from xlaprof.analysis.whatif.replay import Cut, WhatIf
+
+
+def growing(steps: int, *, upload_since: int) -> tuple[Run, Cut, Cut]:
+    """A step waits for a read for 10 ms; from one on, also for an upload for 5 ms. With what fixes each."""
+    story = Story()
+    barrier, item, up = story.line(20, BARRIER), story.line(21, ITEM), story.line(18, "x = x.to(device)")
+    for step in range(steps):
+        with story.step():
+            story.trace(4)
+            if step >= upload_since:
+                story.upload(5, up)
+            story.barrier(barrier, device=10, compile=0, dispatch=0)
+            story.read(item, copy=0)
+    return settled(story), replay.reads([item]), replay.uploads([up])
+
+
+def test_a_sample_of_an_earlier_moment_serves_until_the_run_has_grown_by_a_quarter() -> None:
+    earlier, reads, _ = growing(2_000, upload_since=9_999)
+    sample = WhatIf(earlier).sample
+    later, _, _ = growing(2_400, upload_since=9_999)
+    longer, _, _ = growing(2_600, upload_since=9_999)
+    what_if = WhatIf(later, sample)
+    assert what_if.gain_s(reads) == pytest.approx(gain_s(later, reads), rel=1e-3)
+    assert what_if.is_provisional
+    assert not WhatIf(longer, sample).is_provisional
+    assert WhatIf(longer, sample).gain_s(reads) == gain_s(longer, reads)
+
+
+def test_what_came_after_the_sample_is_played_as_it_is() -> None:
+    sample = WhatIf(growing(2_000, upload_since=9_999)[0]).sample
+    later, reads, uploads = growing(2_400, upload_since=2_100)
+    what_if = WhatIf(later, sample)
+    assert what_if.gain_s(uploads) == gain_s(later, uploads) > 1
+    assert not what_if.is_provisional
+    assert what_if.sample is not sample
+    assert what_if.gain_s(reads) == gain_s(later, reads)
+
+
+def test_a_short_run_is_always_played_as_it_is() -> None:
+    sample = WhatIf(growing(20, upload_since=99)[0]).sample
+    assert not sample.serves(growing(21, upload_since=99)[0])
