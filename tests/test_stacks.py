@@ -1,5 +1,6 @@
 """Whose line is it: the user's frames are found, everybody else's left out, and the source text is had."""
 
+import asyncio
 import gc
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from xlaprof.recording import stacks
+from xlaprof.recording.intern import Here
 from xlaprof.recording.stacks import RawFrame, source_line, user_frames
 
 
@@ -456,3 +458,19 @@ def test_source_lines_that_cannot_be_had(tmp_path: Path) -> None:
     long = tmp_path / "long.py"
     long.write_text("x = '" + "y" * 10_000 + "'\n")
     assert len(source_line(str(long), 1)) == 400
+
+
+def test_a_collection_that_comes_while_a_thread_is_met_for_the_first_time_is_of_no_thread() -> None:
+    asked: list[int] = []
+    met: list[Here] = []
+
+    def new_thread() -> int:
+        asked.extend(here.tid for here in met)  # as what counts the pause of a collection does
+        return 7
+
+    met.append(Here(asyncio, new_thread))
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(met[0].tid))
+    thread.start()
+    thread.join()
+    assert (asked, found) == ([0], [7])

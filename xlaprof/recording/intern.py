@@ -48,6 +48,8 @@ class Opened(list[Any]):
 class Here(threading.local):
     """The calling thread: its number, and the stack of the scopes open on it."""
 
+    tid = 0  # of a thread that is being met for the first time: a collection may come in between, and ask
+
     def __init__(self, loops: ModuleType, new_thread: Callable[[], int]) -> None:
         # runs once in each thread, at its first access: when the program may have an asyncio.py of its own
         self._running_loop = loops._get_running_loop
