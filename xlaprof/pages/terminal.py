@@ -24,7 +24,7 @@ from xlaprof.analysis.model import (
 )
 from xlaprof.analysis.outcome import without_findings
 from xlaprof.analysis.places import short
-from xlaprof.analysis.torch_tpu.words import cut, put_off
+from xlaprof.analysis.torch_tpu.words import cut, put_off, reason
 from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title, under, where
 from xlaprof.pages.words import autotuned, facts, gain, per_step, prediction, spaced, warnings
 from xlaprof.text.cells import bar, fit, shorten, sparkline
@@ -201,7 +201,7 @@ def _functions(report: Report, name: str, noun: str, done: CompiledFunctions, wi
 def _torch_tpu(done: TorchTpuStat, width: int) -> Iterator[RenderableType]:
     yield title("TorchTPU", width, put_off(done))
     for one in done.reasons[:_REASONS]:
-        name = Text(shorten(printable(one.reason) or "no reason given", max(12, width - 24)), "bold")
+        name = Text(shorten(printable(reason(one)), max(12, width - 24)), "bold")
         yield from _beside(name, Text(f"cut {times(one.count)}", "magenta"), width)
         yield paragraph("", cut(one), width)
     if len(done.reasons) > _REASONS:

@@ -16,6 +16,11 @@ def put_off(done: TorchTpuStat) -> str:
     return f"{done.batches:,} {noun} of operations: {', '.join(found)}"
 
 
+def reason(one: CutStat) -> str:
+    """Why TorchTPU cut batches, in its own words."""
+    return one.reason or "no reason given"
+
+
 def cut(one: CutStat) -> str:
     """What a reason of TorchTPU to cut a batch means, and what it took."""
     facts = [one.what] * bool(one.what)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from xlaprof.analysis.model import CompiledFunctions, Report, TorchTpuStat
-from xlaprof.analysis.torch_tpu.words import cut, put_off
+from xlaprof.analysis.torch_tpu.words import cut, put_off, reason
 from xlaprof.analysis.views.details import Again, Break, Details, Function, Graph
 from xlaprof.pages.words import autotuned
 from xlaprof.text.quantities import duration, percent, plural, size_text, times
@@ -109,7 +109,7 @@ def torch_tpu(done: TorchTpuStat, index: Index) -> dict[str, Any]:
     """The batches of operations that TorchTPU put off, by the reason it cut them for."""
     rows = [
         {
-            "reason": one.reason or "no reason given",
+            "reason": reason(one),
             "count": one.count,
             "facts": cut(one),
             "places": [index.place(place) for place in one.places],

@@ -409,10 +409,10 @@ class _Recording:
     def _has(self, graph: Graph, nodes: tuple[Node, ...]) -> bool:
         """Are these operations in ``graph``, by their lines; or are they most of it, by their names? Parts of a program
         that record the same operations share nodes, with the lines of the first."""
-        if self._has_lines(graph, nodes) or len(nodes) < _MOST * len(graph.nodes):
-            return self._has_lines(graph, nodes)
+        if self._has_lines(graph, nodes):
+            return True
         these, those = (Counter(node.op and node.op.aten for node in some) for some in (nodes, graph.nodes))
-        return these <= those
+        return len(nodes) >= _MOST * len(graph.nodes) and these <= those
 
     def _has_lines(self, graph: Graph, nodes: tuple[Node, ...]) -> bool:
         tokens = self._tokens.get(id(graph)) or self._tokens.setdefault(id(graph), set(map(token, graph.nodes)))

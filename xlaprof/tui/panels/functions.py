@@ -15,7 +15,7 @@ from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
 from xlaprof.analysis.model import CutStat, FunctionStat, Place, Report
-from xlaprof.analysis.torch_tpu.words import cut, put_off
+from xlaprof.analysis.torch_tpu.words import cut, put_off, reason
 from xlaprof.analysis.views.details import Again, Break, Details, Function
 from xlaprof.analysis.views.moment import Moment
 from xlaprof.text.cells import shorten
@@ -116,9 +116,8 @@ class FunctionsPanel(Container, Region):
         for one_again in details.jax:
             text = f"{one_again.name} (JAX)  made again{_when(one_again)}: {_change(one_again)}"
             root.add_leaf(self._label(text, one_again), data=one_again)
-
         for one_cut in report.torch_tpu.reasons:
-            text = f"{one_cut.reason or 'no reason given'} (TorchTPU)  cut {times(one_cut.count)}: {cut(one_cut)}"
+            text = f"{reason(one_cut)} (TorchTPU)  cut {times(one_cut.count)}: {cut(one_cut)}"
             root.add_leaf(self._label(text, one_cut), data=one_cut)
 
     def _add_breaks(self, node: TreeNode[Node], breaks: Iterable[Break], here: bool) -> None:
@@ -217,7 +216,7 @@ class FunctionDetail(Panel[Node | None]):
             ]
         elif isinstance(data, CutStat):
             paragraphs = [
-                (data.reason or "no reason given", "bold"),
+                (reason(data), "bold"),
                 (f"{times(data.count)}, {data.cached:,} found in its cache", ""),
                 (cut(data), ""),
             ]
