@@ -1,17 +1,17 @@
 """What observing ``torch.compile`` costs: a steady compiled step, and a compilation, with and without a recording.
 
-    nice python benchmarks/dynamo_observe.py [--steps N] [--rounds N]
+    nice python benchmarks/dynamo_observe.py [--steps N] [--rounds N] [--inductor N]
 
 A step of a compiled model that compiles nothing writes no record of Dynamo's trace, so it should cost the same to the
 instruction; rounds with and without a recording alternate in one process, and the least CPU time of each counts. Of a
-compilation (backend "eager", a function of 40 operations, compiled again after ``torch._dynamo.reset``) the CPU time of
-the thread is compared the same way. The recording's own writer thread is not in either figure.
+compilation (after ``torch._dynamo.reset``) the CPU time of the thread is compared the same way: with backend "eager",
+where Dynamo's trace is most of it, and with inductor without its caches, forward and backward of a transformer's layer.
+The recording's own writer thread is in no figure, nor is the C++ compiler that inductor starts.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import tempfile
 import time
 from collections.abc import Callable
@@ -50,6 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=2000, help="compiled steps in a round")
     parser.add_argument("--rounds", type=int, default=10, help="rounds of each")
+    parser.add_argument("--inductor", type=int, default=5, help="rounds of the compilation by inductor")
     args = parser.parse_args()
     torch.set_num_threads(1)
     net, x = model(), torch.randn(4, 32)
@@ -63,13 +64,29 @@ def main() -> None:
 
         def compilation() -> None:
             torch._dynamo.reset()
-            with contextlib.redirect_stdout(None):
-                torch.compile(net, backend="eager")(x)
+            torch.compile(net, backend="eager")(x)
 
         steps()
         print_times("steady compiled step", *alternating(steps, args.rounds), args.steps)
         compilation()
-        print_times("compilation", *alternating(compilation, args.rounds), 1)
+        print_times("compilation, eager", *alternating(compilation, args.rounds), 1)
+    if args.inductor:
+        print_times("compilation, inductor", *alternating(by_inductor(), args.inductor), 1)
+
+
+def by_inductor() -> Callable[[], None]:
+    """A compilation that finds nothing in a cache, in this thread."""
+    import torch._inductor.config as inductor
+
+    inductor.force_disable_caches, inductor.compile_threads = True, 1
+    layer, x = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), torch.randn(2, 16, 64)
+
+    def compilation() -> None:
+        torch._dynamo.reset()
+        torch.compile(layer)(x).sum().backward()
+
+    compilation()
+    return compilation
 
 
 def print_times(what: str, without: float, within: float, times: int) -> None:

@@ -67,7 +67,9 @@ class Device:
         self._checked: dict[Any, Any] = {}  # such a check -> what calls it
         self._rec, self._package, self._announce, self._steps = rec, package, announce, steps
         self._texts = texts
-        self._sites: dict[tuple[int, CodeType, int], Site] = {}
+        #: by id of the function, id of the code that calls it, instruction: a code object's hash takes microseconds
+        self._sites: dict[tuple[int, int, int], Site] = {}
+        self._codes: dict[int, CodeType] = {}  # held because their ids are in keys
         self._known: dict[tuple[str, int], Site] = {}  # by name of the function and stack of the line
         self._seq, self._numbers = itertools.count(1), itertools.count(1)
         self._places: set[int] = set()  # Stack ids of lines that call programs
@@ -82,7 +84,7 @@ class Device:
         self._broken = False
         self._uploads = Uploads(rec, package, announce, self._handed.put)
         self._hook = self._hooked()
-        self._inside: dict[CodeType, bool] = {}  # whether code is JAX's own
+        self._inside: dict[str, bool] = {}  # file name of code -> whether it is JAX's own
         self._watcher: threading.Thread | None = None
         self._undo: Callable[[], None] = lambda: None
 
@@ -129,7 +131,7 @@ class Device:
 
         def called(fun: Any, args: Any, kwargs: Any, out: Any) -> None:
             frame = here(depth)
-            site = sites.get((id(fun), frame.f_code, frame.f_lasti))
+            site = sites.get((id(fun), id(frame.f_code), frame.f_lasti))
             try:
                 if site is None:
                     site = find(fun, frame)
@@ -148,19 +150,22 @@ class Device:
         """The site of a call that JAX itself may have made, as it does for operations outside of jitted functions."""
         inside, at = self._inside, frame
         for _ in range(_DEEPEST):
-            code = at.f_code
-            own = inside.get(code)
+            file = at.f_code.co_filename
+            own = inside.get(file)
             if own is None:
-                own = inside[code] = code.co_filename.startswith(self._package)
+                own = inside[file] = file.startswith(self._package)
             if not own or at.f_back is None:
                 break
             at = at.f_back
-        key = (id(fun), at.f_code, at.f_lasti)
-        return self._sites.get(key) or self._new(key, fun)
+        code = at.f_code
+        key = (id(fun), id(code), at.f_lasti)
+        return self._sites.get(key) or self._new(key, code, fun)
 
-    def _new(self, key: tuple[int, CodeType, int], fun: Any) -> Site:
+    def _new(self, key: tuple[int, int, int], code: CodeType, fun: Any) -> Site:
         if len(self._sites) >= _SITES:
             self._sites.clear()
+            self._codes.clear()
+        self._codes[id(code)] = code
         rec = self._rec
         if recorder.active is rec and not internals.is_ours(stacks.OWN, self._package):
             frames = stacks.user_frames()
