@@ -105,10 +105,15 @@ def test_another_stage_of_a_training_is_worth_its_graphs_in_every_bucket() -> No
 
 
 def test_work_that_comes_at_regular_intervals_of_a_long_run_is_meant() -> None:
-    """A penalty in each fourth step, for 200 steps: two graphs, which are compiled once each."""
+    """A penalty in each fourth step, or for each tenth time cleared sums: two graphs, which are compiled once each."""
     penalty = "if step % 4 == 3:"
-    assert stages("aaaA" * 50, "", penalty).findings("recompile") == []
-    for few, why in (("aaaA" * 12, "too short"), ("aAaaaaaAAaaaAaAaaaaaaaaA" * 9, "irregular")):
+    for long in ("aaaA" * 50, "aaaaaaaaaA" * 10):
+        assert stages(long, "", penalty).findings("recompile") == []
+    for few, why in (
+        ("aaaA" * 12, "too short"),
+        ("a" * 99 + "A" * 9, "seldom"),
+        ("aAaaaaaAAaaaAaAaaaaaaaaA" * 9, "irregular"),
+    ):
         assert stages(few, "", penalty).findings("recompile"), why
 
 

@@ -22,6 +22,12 @@ from xlaprof.runtime.tape import tapes
 TURNS = 4
 
 
+@pytest.fixture(autouse=True, scope="module")
+def with_what_is_imported_at_first_use() -> None:
+    """The runs' seconds are those of their graphs."""
+    pretrain(nn.Linear(8, 1).to("xla"))
+
+
 @pytest.fixture(autouse=True)
 def with_no_trace_of_other_tests() -> None:
     xr.sync()
@@ -112,3 +118,22 @@ def test_two_branches_of_one_loop_stay_two_paths(tmp_path: Path) -> None:
     paths = [one.diff for one in recorded.of(Compile) if one.diff is not None and one.diff.added]
     assert paths
     assert {(one.added, one.removed) for one in paths} == {(2, 2)}, "exp() of another line is another operation"
+
+
+def test_a_barrier_before_sums_are_cleared_is_not_all_that_makes_another_graph(tmp_path: Path) -> None:
+    """Had each step that barrier, the step after the sums are cleared would still begin with clearing them."""
+
+    def story() -> None:
+        total = torch.zeros((), device="xla")
+        for step in range(9):
+            loss = (torch.ones(3, 8).to("xla") * 1.5).sum()
+            xr.sync()
+            total += loss
+            if step % 4 == 3:
+                xr.sync()
+                total.zero_()
+
+    recorded = record(tmp_path / "run.log", story)
+    (cleared,) = [one for one in recorded.changes if "aten::zero_" in (one.old, one.new)]
+    assert (cleared.role, cleared.added, cleared.removed) == ("", 1, 1)
+    assert (recorded.code(cleared.stack), recorded.code(cleared.condition)) == ("total.zero_()", "if step % 4 == 3:")

@@ -209,7 +209,8 @@ def _change(event: Compile, diff: GraphDiff, first: Difference) -> Change:
         moved = bool(made) and first.moved
         return _plain(diff, first, code_seen=True, name=first.name, made=made, moved=moved)
     if first.block is not None:
-        if event.trigger != "read" and first.block.barrier:  # a read mostly runs part of a barrier's graph
+        # a barrier only divides: what came beside it makes another graph with or without it; a read mostly runs part
+        if event.trigger != "read" and first.block.barrier and not (diff.added and diff.removed):
             return _barrier(event, diff, first.block)
         if diff.loop is not None and diff.loop.agreeing >= MOST * diff.loop.differing:
             return _loop(diff, diff.loop, first)

@@ -87,7 +87,8 @@ def _takes_turns(facts: Facts, group: Group) -> bool:
     first, runs, last = min(extra.record.t for extra in group.extras), facts.run.program_runs, facts.run.programs
     early = {one for one in programs if runs.get(one, 0) < HABIT and last.get(one, 0) <= first}
     sides = [_rhythms(facts, [program]) for program in programs - early]
-    long = len(sides) == 2 and all(side and side[0].steps >= 2 * MANY for side in sides)
+    steps = [side[0].steps if side else 0 for side in sides]
+    long = len(steps) == 2 and min(steps) >= MANY and sum(steps) >= MANY * MANY
     return long and group.cost_s < max(LARGE * facts.wall_s, LONG_S)
 
 
