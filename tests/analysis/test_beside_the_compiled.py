@@ -10,7 +10,7 @@ import pytest
 from tests.analysis.compiling import Compiling, shape
 from tests.story import MS, Story
 from xlaprof.analysis.model import Finding
-from xlaprof.events import Batches, Change, DataWait, Guard, Look
+from xlaprof.events import Batches, Change, DataWait, Gc, Guard, Look
 
 
 def looking(
@@ -21,6 +21,7 @@ def looking(
     loop: int = 118,
     ms: int = 400,
     call: str = "returns = slow(rewards)",
+    collects: bool = False,
 ) -> Compiling:
     """A minute of compiled steps at line 120, and ten turns in which line 124 calls a function that looks find."""
     compiling = Compiling()
@@ -30,6 +31,8 @@ def looking(
     stack = story.line(line, called, func="slow", outer=(124,), loops=(0, loop), call=call)
     for _ in range(10):
         story.emit(Look(story.now, ms * MS, stack, state))
+        if collects:
+            story.emit(Gc(story.now, ms * MS, 2, stack=stack))
         story.spend(ms)
         story.spend(600)
     story.finish()
@@ -46,6 +49,14 @@ def test_a_call_that_takes_much_of_the_turns_is_told_at_the_line_that_costs() ->
     assert shown.advice.startswith("Do it in each tenth turn, or more seldom"), "nobody takes its value"
     (running,) = [one for one in looking("x", 79).story.report().accounts if one.what == "run"]
     assert round(running.explained_s, 1) == 4.0
+
+
+def test_collections_that_the_loop_asks_for_are_told_once() -> None:
+    compiling = looking("gc.collect()", 79, call="tidy()", collects=True)
+    (finding,) = compiling.findings("idle_gap")
+    assert (finding.operation, finding.count, round(finding.cost_s, 1)) == ("garbage collection", 10, 4.0)
+    (running,) = [one for one in compiling.story.report().accounts if one.what == "run"]
+    assert (round(running.explained_s, 1), running.findings) == (4.0, (finding.id,))
 
 
 def test_a_checkpoint_in_most_turns_is_to_be_written_less_often() -> None:

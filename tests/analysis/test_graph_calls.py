@@ -8,7 +8,7 @@ import pytest
 from story import MS
 
 from xlaprof.analysis.model.compiled import RunTimeStat
-from xlaprof.events import GraphCalls, TimedGraph
+from xlaprof.events import GraphCalls, Look, TimedGraph
 from xlaprof.pages.json import to_json
 
 from .compiling import Compiling
@@ -98,6 +98,18 @@ def test_the_share_of_a_step_and_of_each_graph(told: Calling) -> None:
     json = to_json(report)["torch_compile"]
     assert json["run_time"]["share"] == pytest.approx(0.4)
     assert json["functions"][0]["graph_times"][0]["line"] == 0
+
+
+def test_the_time_in_graphs_is_known_though_no_look_falls_into_it(told: Calling) -> None:
+    for _ in range(500):
+        told.step()
+    told.tell()
+    told.story.emit(Look(told.story.now, 2000 * MS, told.story.line(14, "loss.backward()"), "python"))
+    told.story.finish()
+    (running,) = [one for one in told.story.run().report().accounts if one.what == "run"]
+    assert "what is compiled ran" in running.reason
+    assert running.normal_s == pytest.approx(2.0 + 0.4 * running.total_s, rel=0.01)
+    assert running.unexplained_s == pytest.approx(running.total_s - running.normal_s)
 
 
 def test_a_break_costs_what_passes_between_its_two_sides(told: Calling) -> None:

@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import nlargest
 from typing import TypeVar
 
+from xlaprof.analysis.compiled import ran
 from xlaprof.analysis.evidence.activities import is_recorded_for, recording
+from xlaprof.analysis.evidence.collecting import collections
 from xlaprof.analysis.evidence.compiled_functions import looked_up
 from xlaprof.analysis.evidence.counted import Known, Matching
 from xlaprof.analysis.evidence.facts import Facts
@@ -205,10 +207,15 @@ def _unrecorded(facts: Facts, findings: tuple[Finding, ...], ns: float) -> list[
     limits = [finding for finding in findings if hit_a_limit(finding)]
     limited = [key for key, one in facts.run.torch_compile.functions.items() if one.limit is not None]
     eager = eager_ns(facts, *limited) if limits else {}
-    calls = [finding for finding in findings if looked_up(finding)]
+    calls = [finding for finding in findings if looked_up(finding) or collections(finding)]
     told = {key for finding in calls for key in looked_up(finding)}
-    looks = facts.run.looks_before.items()
-    imports, lines = _seen(facts, {key: ns for key, ns in looks if key[0] not in eager and key not in told})
+    collecting = {finding.place.at for finding in calls if collections(finding)}
+    elsewhere = {
+        key: ns
+        for key, ns in facts.run.looks_before.items()
+        if key[0] not in eager and key not in told and facts.place(key[0]).at not in collecting
+    }
+    imports, lines = _seen(facts, elsewhere)
     of_calls = sum(finding.cost_s for finding in calls) * 1e9
     seen = sum(imports.values()) + sum(lines.values()) + sum(eager.values()) + of_calls
     if not seen:  # an early recording has no looks
@@ -222,8 +229,11 @@ def _unrecorded(facts: Facts, findings: tuple[Finding, ...], ns: float) -> list[
         found[1].explain(limit, sum(eager.values()) * share)
     for finding in calls:
         found[1].explain(finding, finding.cost_s * 1e9 * share)
-    unseen = ns - sum(bill.total for bill in found)
-    found[1].unknown[_UNSEEN] = max(0.0, unseen)
+    unseen = max(0.0, ns - sum(bill.total for bill in found))
+    # a compiled graph keeps the interpreter's lock: mostly no look falls into it
+    graphs = min(unseen, (ran.stat(facts).share or 0.0) * (ns - found[0].total))
+    found[1].normal["what is compiled ran"] += graphs
+    found[1].unknown[_UNSEEN] = unseen - graphs
     return found
 
 

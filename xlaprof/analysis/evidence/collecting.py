@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
+from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.fold.tallies import PauseTally
-from xlaprof.analysis.model import Place
+from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.principles import HABIT
 from xlaprof.analysis.sums import merged
 from xlaprof.analysis.timeline import host
+from xlaprof.events import Gc
 
 #: a line that asks for a collection; ``collect`` may be another function's name, which is given more than a generation
 COLLECTS = re.compile(r"\bgc\.collect\(|(?<![\w.])collect\(\s*(generation\s*=\s*)?[012]?\s*\)")
@@ -23,6 +25,12 @@ def asked_for(facts: Facts) -> dict[Place, list[tuple[int, PauseTally]]]:
         if cause == host.GC and COLLECTS.search(place.code):
             found.setdefault(place, []).append((stack, one))
     return {place: some for place, some in found.items() if _comes_often([one for _, one in some])}
+
+
+def collections(finding: Finding) -> frozenset[tuple[int | str, ...]]:
+    """Stacks of the collections that a finding counts; empty for any other."""
+    counted = finding.counted
+    return counted.keys if isinstance(counted, Matching) and counted.event is Gc else frozenset()
 
 
 def _comes_often(pauses: list[PauseTally]) -> bool:

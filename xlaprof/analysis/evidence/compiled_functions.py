@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from xlaprof.analysis.evidence.activities import innermost
 from xlaprof.analysis.evidence.breaks import broken, function_name
 from xlaprof.analysis.evidence.counted import Matching
+from xlaprof.analysis.evidence.collecting import asked_for
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.case import sizes_of_dim
 from xlaprof.analysis.evidence.guard_failures.sorting import Blamed, cost_s, sort_out
@@ -260,6 +261,7 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
     jit, least = facts.run.jit, (LARGE if facts.run.jit.functions else DEAR) * running
     compiles = (*jit.compiled_at, *(stack for stack, _ in jit.functions))  # a function is traced there
     ran = {facts.place(stack).at for stack in (*facts.run.executions_at, *compiles)}
+    collects = {place.at for place in asked_for(facts)}  # a finding of its own
     free = running - sum(device.busy for device in facts.run.devices())  # what a faster host can gain
     calls: defaultdict[Place, Counter[tuple[int, str]]] = defaultdict(Counter)
     for (stack, state), ns in (facts.run.looks if jit.functions else facts.run.looks_before).items():
@@ -267,7 +269,7 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
         line = next((one for one in frames if (one.file, one.func) in functions), None)
         if line is None or state == "import" or any(one.at in ran for one in frames):
             continue
-        if jit.functions and _WAITS.search(frames[0].code):
+        if frames[0].at in collects or (jit.functions and _WAITS.search(frames[0].code)):
             continue
         if state == _SAVES or (line != frames[0] and line.loop and line.at not in lines):
             calls[replace(line, library=())][stack, state] += ns
