@@ -9,7 +9,7 @@ import pytest
 from story import Story
 
 from xlaprof.analysis.model import Finding
-from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations
+from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations, Undonated
 
 from .test_gaps import Watched
 
@@ -359,3 +359,40 @@ def test_a_program_that_was_asked_for_ahead_is_its_functions_and_no_operation_ou
     section = story.report().jax
     assert [(one.name, one.place.line) for one in section.functions] == [("step", 30)]
     assert "Operations outside" not in section.charges[0].why
+
+
+def test_a_state_that_is_copied_within_the_call_costs_what_the_host_is_in_it() -> None:
+    """XLA's client for CPUs runs a copy within the call: no plain Python, and nothing that could be moved elsewhere."""
+    story = Jitted()
+    insert, name = story.line(39, "replay = insert(replay, items)", outer=(90,), loops=(38,)), story.text("insert")
+    story.emit(Undonated(story.now, name, insert, ["replay"], arrays=2, bytes=54 << 20, calls=16))
+    for turn in range(40):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.execute("step", 5, story.call)
+            story.spend(6)
+            story.seen(50, "call", insert)
+            story.execute("insert", 0, insert)
+    (found,) = story.found("donation")
+    assert (found.place.line, round(found.cost_s, 1)) == (39, 2.0)
+    assert "The host is in this call for 2.00 s while the device has nothing else to do" in found.cause
+    assert story.findings("idle_gap") == []
+
+
+@pytest.mark.parametrize(("ms", "turns", "found"), [(3_000, 40, 1), (200, 40, 0), (3_000, 120, 0)])
+def test_sizes_that_were_chosen_are_told_where_few_calls_share_what_takes_most_of_the_run(
+    ms: float, turns: int, found: int
+) -> None:
+    """A collate function rounds up to the next multiple of eight: nearly each batch has another number of rows."""
+    story, sizes = Jitted(), (400, 336, 440, 384, 368, 424, 408, 392)
+    for turn in range(turns):
+        with story.step("step"):
+            if turn < len(sizes):
+                story.made(*sized(*sizes[turn - 1 : turn + 1]) if turn else [], ms=ms, versions=turn)
+            story.execute("step", 5, story.call)
+            story.spend(100)
+    told = story.found("recompile")
+    assert [one.count for one in told] == [7] * found
+    for one in told:
+        assert "to one size (440 was the largest so far)" in one.advice

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from xlaprof.analysis.evidence.activities import innermost
 from xlaprof.analysis.evidence.breaks import broken, function_name
-from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.collecting import asked_for
+from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.case import sizes_of_dim
 from xlaprof.analysis.evidence.guard_failures.sorting import Blamed, cost_s, sort_out

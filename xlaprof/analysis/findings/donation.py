@@ -1,8 +1,9 @@
 """donation: a jitted function makes results beside arguments of the same shapes that nothing needs any more.
 
 Of JAX's programs. XLA could write the results in the place of these arguments, if they were donated. Counted are large
-arrays that were gone when the function was called next, in each of the calls looked at. Cost: none in seconds;
-memory, as much as the arguments take.
+arrays that were gone when the function was called next, in each of the calls looked at. Cost: memory, as much as the
+arguments take; seconds where the host is seen in the call while the device idles, for XLA's client for CPUs runs a
+program that is little else than that copy within the call.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from xlaprof.analysis.evidence.activities import Activity, copying, in_calls
 from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.fold.jit import memory
 from xlaprof.analysis.model import Finding, Moment
-from xlaprof.analysis.principles import DEAR, NAMED
+from xlaprof.analysis.principles import NAMED
+from xlaprof.analysis.whatif import replay
 from xlaprof.events import Undonated
-from xlaprof.text.quantities import percent, plural, size_text
+from xlaprof.text.quantities import duration, percent, plural, size_text
 
-_BYTES = 32 << 20  # for less nobody changes a program
 #: how each wrapper of ``jax.jit`` is told; filled with the arguments' names
 _ADVICE = {
     "": "jax.jit({function}, donate_argnames={names})",
@@ -31,20 +32,14 @@ _ADVICE = {
 
 def find(facts: Facts) -> Iterator[Finding]:
     """At most one finding for each line that calls such a function: by the program that was looked at last."""
-    latest = {(event.func, event.stack): event for event in facts.run.jit.undonated}
-    for event in latest.values():
-        share = _share(facts, event)
-        if event.bytes >= _BYTES and share >= DEAR:
-            yield _finding(facts, event, share)
+    copies = copying(facts.run)
+    calls = in_calls(facts.run) if copies else {}
+    for event, share in copies:
+        yield _finding(facts, event, share, calls.get(facts.place(event.stack).at))
 
 
-def _share(facts: Facts, event: Undonated) -> float:
-    """Of the memory that the program needs on all its devices."""
-    needs = facts.run.jit.needs.get((event.func, event.stack))
-    return 1.0 if needs is None else event.bytes / max(1, memory(needs.largest) * max(1, needs.largest.devices))
-
-
-def _finding(facts: Facts, event: Undonated, share: float) -> Finding:
+def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None) -> Finding:
+    cost = call.total / 1e9 if call is not None else 0.0
     function, names = facts.text(event.func) or "the function", list(event.arguments)
     many = len(names) > NAMED
     listed = ", ".join(names[:NAMED]) + f" and {len(names) - NAMED} more" * many
@@ -58,11 +53,14 @@ def _finding(facts: Facts, event: Undonated, share: float) -> Finding:
         operation="jax.jit",
         count=event.calls,
         counted=Known((Moment(event.t, 0, event.calls, size_text(event.bytes)),)),
-        cost_s=0.0,
+        cost_s=cost,
+        cut=replay.doing(call.causes) if call is not None else None,
         cause=(
             f"{function} makes results beside {listed}, {size_text(event.bytes)} in {plural(event.arrays, 'array')}, "
             f"{'which has' if alone else 'which have'} the same shapes and which nothing holds after the call: "
             f"{percent(min(1.0, share))} of the memory that it needs. Looked at in {plural(event.calls, 'call')}."
+            + f" The host is in this call for {duration(cost)} while the device has nothing else to do."
+            * bool(cost)
         ),
         advice=(
             f"Give {'it' if alone else 'them'} to XLA for good: {wrapped}"

@@ -26,6 +26,7 @@ from xlaprof.analysis.evidence.activities import (
     READER,
     Activity,
     activities,
+    copying,
     heaviest,
     innermost,
     is_librarys,
@@ -67,7 +68,13 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each scope, stretch of Python or other activity of the host."""
     compiling = facts.run.window.idle.causes.get(host.COMPILE)
     window = max(1, facts.idle.window_s * 1e9 - (compiling.total if compiling else 0))
-    habits = [activity for activity in activities(facts.run) if _is_habit(facts, activity, window)]
+    copies = {facts.place(event.stack).at for event, _ in copying(facts.run)}  # in which XLA copies: a finding
+    habits = [
+        activity
+        for activity in activities(facts.run)
+        if _is_habit(facts, activity, window)
+        and not (activity.kind == host.DISPATCH and heaviest(facts.names, activity).at in copies)
+    ]
     yield from (_finding(facts, activity, window) for activity in habits)
     if facts.run.jit.functions and all(one.kind == host.GC for one in habits):  # what the device's work hides
         yield from calls_beside(facts)

@@ -16,8 +16,8 @@ from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.fold.jit import JitRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import HABIT, MANY, NAMED, NEARLY_ALL
-from xlaprof.analysis.shapes import are_chosen, dims
+from xlaprof.analysis.principles import HABIT, LARGE, LONG_S, MANY, NAMED, NEARLY_ALL
+from xlaprof.analysis.shapes import are_chosen, are_doubled, dims
 from xlaprof.analysis.sums import grouped
 from xlaprof.events import ArgumentChange
 from xlaprof.text.quantities import duration, plural, times
@@ -191,8 +191,11 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
     since = (record.step - earlier for earlier, record in zip((0, *(one.step for one in group)), group, strict=False))
     if len(group) < HABIT and all(steps >= MANY for steps in since):
         return True  # phases of the program, as of images that become larger
-    sizes = {size for change in changes for size in sizes_of(change)}
-    return len(sizes) > 2 and are_chosen(map(str, sizes))
+    sizes = {str(size) for change in changes for size in sizes_of(change)}
+    calls = sum(facts.run.executions_at.get(stack, 0) for stack in {record.event.stack for record in group})
+    cheap = _ns(group) < max(LARGE * facts.wall_s, LONG_S) * 1e9
+    pays = cheap or are_doubled(sizes) or calls >= MANY * len(sizes)
+    return len(sizes) > 2 and are_chosen(sizes) and pays
 
 
 def _is_warm_up(facts: Facts, group: list[JitRecord]) -> bool:
