@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from story import Story
+from story import MS, Story
 
 from xlaprof.analysis.model import Finding
 from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations, Undonated
@@ -127,6 +127,25 @@ def test_few_turns_of_a_loop_are_told_of_where_they_take_long_to_compile(
     for one in unrolled:
         assert one.cost_s == pytest.approx(14 * 0.9 * 13 / 14)
         assert "in the loop of train.py:88, this line is traced 14 times" in one.cause
+
+
+def test_a_compilation_of_an_unrolled_loop_that_was_made_again_is_counted_once() -> None:
+    story = Jitted()
+    turn = story.line(20, "x = f(x)", func="step", loops=(19,))
+    for nth in range(3):  # a function object made anew in each stage
+        start = story.now
+        story.spend(4_000)
+        again = [ArgumentChange("anew")] if nth else []
+        looped = {"ops": 2_000, "turns": 30, "loop": turn, "loop_ops": 1_500, "versions": nth}
+        story.emit(JitCompile(start, 4_000 * MS, story.text("step"), story.call, story.code, changes=again, **looped))
+        for _ in range(20):
+            with story.step("step"):
+                story.execute("step", 5, story.call)
+                story.spend(5)
+    (anew,) = story.found("recompile")
+    (unrolled,) = story.findings("unrolled_loop")
+    assert (anew.count, unrolled.count) == (2, 1)
+    assert anew.cost_s + unrolled.cost_s < 12
 
 
 def test_what_is_computed_of_a_weakly_typed_array_is_no_cause_of_its_own() -> None:

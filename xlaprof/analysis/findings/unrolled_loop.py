@@ -2,7 +2,8 @@
 
 Of JAX's programs and of ``torch.compile``'s graphs. A line in a loop of the program's made the same operation many
 times; tracing, lowering and compiling pay for each. Few turns are told of where the first program alone takes long for
-them. Cost: the share of the compile time that all turns but one have.
+them. Cost: the share of the compile time that all turns but one have, of compilations that are no finding
+for what made them necessary again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from xlaprof.analysis.fold.jit import MANY
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import DEAR, LITTLE, LONG_S
-from xlaprof.analysis.recompiles.jit_calls import JAX
+from xlaprof.analysis.recompiles.jit_calls import JAX, sort_out
 from xlaprof.analysis.sums import grouped
 from xlaprof.events import DynamoCompile, JitCompile
 from xlaprof.text.quantities import duration, plural, times
@@ -42,10 +43,15 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each such line of each function."""
     made: tuple[_Compiled, ...] = (*facts.run.jit.unrolled, *facts.run.torch_compile.unrolled)
     looped = (one for one in made if not one.cached and facts.names.loop(one.loop).line)  # a library's loop is its own
-    large = (one for one in looped if _is_large(one) or _is_dear(facts, one))
+    again = {_key(one.event) for group in facts.once(sort_out).found for one in group.records}  # have their own finding
+    large = (one for one in looped if _key(one) not in again and (_is_large(one) or _is_dear(facts, one)))
     for group in grouped(large, lambda event: (event.func, facts.place(event.loop).at)).values():
         if sum(_avoidable(facts, one) for one in group) >= _WORTH_NS:
             yield _finding(facts, group)
+
+
+def _key(event: _Compiled) -> tuple[int, int, int]:
+    return event.t, event.dur, event.func
 
 
 def _is_large(event: _Compiled) -> bool:

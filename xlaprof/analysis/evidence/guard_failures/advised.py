@@ -154,8 +154,9 @@ def value(guard: Guard, case: Case) -> str:
     name = guard.subject
     if "param_groups" in name:
         return (
-            "Make the learning rate a tensor (optimizer = SGD(..., lr=torch.tensor(0.1))): "
-            "its value is then no constant of the graph."
+            "Make the learning rate a tensor where the optimizer is made, lr=torch.tensor(0.1), and let what sets it "
+            "write into that, group['lr'].fill_(value), as PyTorch's schedulers do: a number that is assigned is a "
+            "constant of the graph again."
         )
     kept = next((kept for one in case.guards if (kept := filled(one)) and name.startswith(f"{kept}[")), "")
     if kept:
