@@ -167,14 +167,21 @@ def test_waiting_in_every_step_is_a_finding_and_once_at_the_end_is_none(tmp_path
     assert "device_wait" not in kinds(found)
 
 
-def test_elements_that_are_taken_out_to_be_read_are_one_finding_with_their_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("over", [False, True], ids=["by its index", "in a loop over them"])
+def test_elements_that_are_taken_out_to_be_read_are_one_finding_with_their_read(over: bool, tmp_path: Path) -> None:
     rank = jax.jit(lambda x: jnp.argsort(x, axis=-1))
+    best = jax.jit(lambda x: jnp.argmax(x, axis=-1))
+    rows = jnp.ones((40, 8))
 
     def program() -> None:
         votes: Counter[int] = Counter()
         until = time.perf_counter() + 2.5
         while time.perf_counter() < until:
-            order = rank(jnp.ones((40, 8)))
+            order = rank(rows)
+            if over:
+                for first in best(rows):
+                    votes[int(first)] += 1  # here
+                continue
             for row in range(40):
                 for place in range(5):
                     votes[int(order[row, place])] += 1  # here
@@ -184,7 +191,8 @@ def test_elements_that_are_taken_out_to_be_read_are_one_finding_with_their_read(
     assert (
         "Bring the whole tensor to the host once, before the loop over its elements (np.asarray(x))" in finding.advice
     )
-    assert "op_by_op" in {finding.kind, *(part.kind for part in finding.parts)}
+    assert over or "op_by_op" in {finding.kind, *(part.kind for part in finding.parts)}
+    assert [one for one in found.findings if one.kind in ("transfer", "op_by_op")] == [finding]
 
 
 @pytest.mark.parametrize("calls", [jax.debug.callback, jax.experimental.io_callback], ids=["debug", "io"])

@@ -281,6 +281,7 @@ def element_read(facts: Facts, records: Iterable[CompileRecord], place: Place) -
 
 
 #: JAX's operations that take elements out of an array
+_UNSTACK = "unstack"  # all of them, for a loop over it
 _TAKES = frozenset({"dynamic_slice", "slice", "gather", "squeeze", "reshape"})
 
 
@@ -290,9 +291,19 @@ def takes_outside(facts: Facts, place: Place) -> bool:
     calls = (facts.place(stack) for one in facts.run.jit.functions.values() if one.name for stack in one.callers)
     if (place.file, place.func, place.loop) in {(one.file, one.func, one.loop) for one in calls}:
         return False
-    outside = facts.run.jit.outside.items()
-    names = {facts.text(one) for stack, told in outside if facts.place(stack).at == place.at for one in told.functions}
+    names = _outside(facts, place.at)
     return bool(names) and names <= _TAKES
+
+
+def goes_over(facts: Facts, place: Place) -> bool:
+    """Whether the loop around a line goes over an array of JAX's: its head takes each element out, as an operation."""
+    return _UNSTACK in _outside(facts, (place.file, place.loop))
+
+
+def _outside(facts: Facts, line: tuple[str, int]) -> set[str]:
+    """The operations of a line, outside of JAX's jitted functions."""
+    outside = facts.run.jit.outside.items()
+    return {facts.text(one) for stack, told in outside if facts.place(stack).at == line for one in told.functions}
 
 
 def in_loop(facts: Facts, stack: int) -> int:

@@ -13,7 +13,7 @@ from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reading import ELEMENTS
-from xlaprof.analysis.evidence.reads import takes_outside
+from xlaprof.analysis.evidence.reads import goes_over, takes_outside
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short
@@ -48,8 +48,13 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         loops = f"what {body.func} computes"
         if any(one.loop for one in within):  # as one program all turns would stand one after the other in it
             loops = f"the body of {body.func}'s loop (or all of it, where the turns are few: they are unrolled)"
-    read = {facts.place(stack).at for stack, _ in facts.run.reads}
-    elements = sum(times for line, times in counts.items() if line.at in read and takes_outside(facts, line))
+    reads = [facts.place(stack) for stack, _ in facts.run.reads]
+    read = {one.at for one in reads}
+    over = {(one.file, one.loop): one.at for one in reads if goes_over(facts, one)}  # head of a loop -> the read in it
+    elements = sum(
+        times for line, times in counts.items() if line.at in over or (line.at in read and takes_outside(facts, line))
+    )
+    most = counts.most_common(1)[0][0].at
     taken = elements >= NEARLY_ALL * count  # to be read, which one change ends
     decides = next((line for line in lines if line.at in read and _decides(line)), NOWHERE)
     advice = (
@@ -74,7 +79,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         advice=fill(ELEMENTS, to_host=facts.words.to_host) if taken else advice,
         evidence=listed([f"{short(line)}: {plural(times, 'operation')}" for line, times in counts.most_common()]),
         discriminator=body.func if body.call.line else "",
-        ended_by=("decides", counts.most_common(1)[0][0].at) if taken else None,
+        ended_by=("decides", over.get(most, most)) if taken else None,
         also=[*within, *lines],
     )
 

@@ -15,6 +15,7 @@ from xlaprof.analysis.evidence.loop_entry import LOOPS
 from xlaprof.analysis.evidence.reading import ELEMENTS, LATER, ONCE, SCALAR, advise_read
 from xlaprof.analysis.evidence.reads import (
     Reads,
+    goes_over,
     habits,
     loop_within_step,
     takes_element,
@@ -49,7 +50,8 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     read, barrier = facts.names.bracket(reads.stacks[0], reads.barrier) if reads.barrier else (NOWHERE, NOWHERE)
     follows = _follows(read, barrier)
     taken = takes_elements(facts, reads) or (sum(map(takes_element, reads.graphs)) > 1 and not reads.barrier)
-    if taken or (reads.count >= HABIT * max(1, facts.step_count) and takes_outside(facts, place)):
+    several = reads.count >= HABIT * max(1, facts.step_count)
+    if taken or (several and (takes_outside(facts, place) or goes_over(facts, place))):
         elements = fill(ELEMENTS, to_host=facts.words.to_host).removesuffix(".")
         way = way._replace(advice=elements, remedy="", is_when=False, purpose="")
     purpose = f" {way.purpose}" if way.purpose else ""
