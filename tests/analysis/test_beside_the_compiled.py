@@ -51,6 +51,22 @@ def test_a_call_that_takes_much_of_the_turns_is_told_at_the_line_that_costs() ->
     assert round(running.explained_s, 1) == 4.0
 
 
+def test_what_is_compiled_is_no_call_beside_itself() -> None:
+    """Under aot_eager looks find its operations, at the line of the function's definition."""
+    compiling = Compiling()
+    story = compiling.story
+    compiling.call = story.line(120, "loss = fast(x)", func="main", loops=(118,))
+    compiling.compile("0/0", 50_000)
+    runs = story.line(10, "def forward(x):", func="forward", outer=(124,), loops=(0, 118), call="serve(fast, x)")
+    for _ in range(10):
+        story.emit(Look(story.now, 400 * MS, runs, "torch"))
+        story.spend(1_000)
+    story.finish()
+    assert compiling.findings("idle_gap") == []
+    (running,) = [one for one in story.report().accounts if one.what == "run"]
+    assert running.reason.startswith("what is compiled ran")
+
+
 def test_collections_that_the_loop_asks_for_are_told_once() -> None:
     compiling = looking("gc.collect()", 79, call="tidy()", collects=True)
     (finding,) = compiling.findings("idle_gap")

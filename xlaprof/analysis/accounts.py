@@ -17,7 +17,7 @@ from typing import TypeVar
 from xlaprof.analysis.compiled import ran
 from xlaprof.analysis.evidence.activities import is_recorded_for, recording
 from xlaprof.analysis.evidence.collecting import collections
-from xlaprof.analysis.evidence.compiled_functions import looked_up
+from xlaprof.analysis.evidence.compiled_functions import looked_up, runs_at
 from xlaprof.analysis.evidence.counted import Known, Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.sorting import hit_a_limit
@@ -210,14 +210,17 @@ def _unrecorded(facts: Facts, findings: tuple[Finding, ...], ns: float) -> list[
     calls = [finding for finding in findings if looked_up(finding) or collections(finding)]
     told = {key for finding in calls for key in looked_up(finding)}
     collecting = {finding.place.at for finding in calls if collections(finding)}
-    elsewhere = {
-        key: ns
-        for key, ns in facts.run.looks_before.items()
-        if key[0] not in eager and key not in told and facts.place(key[0]).at not in collecting
-    }
+    compiled = runs_at(facts)
+    elsewhere, graphs = dict[tuple[int, str], int](), 0
+    for key, took in facts.run.looks_before.items():
+        at = facts.place(key[0]).at
+        if key[0] not in eager and key not in told and at in compiled:
+            graphs += took
+        elif key[0] not in eager and key not in told and at not in collecting:
+            elsewhere[key] = took
     imports, lines = _seen(facts, elsewhere)
     of_calls = sum(finding.cost_s for finding in calls) * 1e9
-    seen = sum(imports.values()) + sum(lines.values()) + sum(eager.values()) + of_calls
+    seen = sum(imports.values()) + sum(lines.values()) + sum(eager.values()) + of_calls + graphs
     if not seen:  # an early recording has no looks
         return []
     share = min(1.0, ns / seen)
@@ -229,11 +232,11 @@ def _unrecorded(facts: Facts, findings: tuple[Finding, ...], ns: float) -> list[
         found[1].explain(limit, sum(eager.values()) * share)
     for finding in calls:
         found[1].explain(finding, finding.cost_s * 1e9 * share)
+    # a graph of inductor's keeps the interpreter's lock: mostly no look falls into it
     unseen = max(0.0, ns - sum(bill.total for bill in found))
-    # a compiled graph keeps the interpreter's lock: mostly no look falls into it
-    graphs = min(unseen, (ran.stat(facts).share or 0.0) * (ns - found[0].total))
-    found[1].normal["what is compiled ran"] += graphs
-    found[1].unknown[_UNSEEN] = unseen - graphs
+    timed = (ran.stat(facts).share or 0.0) * (ns - found[0].total)
+    found[1].normal["what is compiled ran"] += min(unseen, max(timed, graphs * share))
+    found[1].unknown[_UNSEEN] = max(0.0, ns - sum(bill.total for bill in found))
     return found
 
 

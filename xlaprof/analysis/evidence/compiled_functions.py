@@ -261,7 +261,7 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
     jit, least = facts.run.jit, (LARGE if facts.run.jit.functions else DEAR) * running
     compiles = (*jit.compiled_at, *(stack for stack, _ in jit.functions))  # a function is traced there
     ran = {facts.place(stack).at for stack in (*facts.run.executions_at, *compiles)}
-    collects = {place.at for place in asked_for(facts)}  # a finding of its own
+    apart = {place.at for place in asked_for(facts)} | runs_at(facts)  # a finding of its own; no call beside it
     free = running - sum(device.busy for device in facts.run.devices())  # what a faster host can gain
     calls: defaultdict[Place, Counter[tuple[int, str]]] = defaultdict(Counter)
     for (stack, state), ns in (facts.run.looks if jit.functions else facts.run.looks_before).items():
@@ -269,7 +269,7 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
         line = next((one for one in frames if (one.file, one.func) in functions), None)
         if line is None or state == "import" or any(one.at in ran for one in frames):
             continue
-        if frames[0].at in collects or (jit.functions and _WAITS.search(frames[0].code)):
+        if frames[0].at in apart or (jit.functions and _WAITS.search(frames[0].code)):
             continue
         if state == _SAVES or (line != frames[0] and line.loop and line.at not in lines):
             calls[replace(line, library=())][stack, state] += ns
@@ -279,6 +279,11 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
             continue
         if took >= max(LOOKED_NS, least, WORTH_SAYING * facts.wall_s * 1e9):
             yield _finding(facts, line, looks, took, running)
+
+
+def runs_at(facts: Facts) -> frozenset[tuple[str, int]]:
+    """The lines at which looks find what ``torch.compile`` made of a function: that of its definition."""
+    return frozenset(facts.place(code).at for code, _ in facts.run.torch_compile.functions)
 
 
 def looked_up(finding: Finding) -> frozenset[tuple[int | str, ...]]:
