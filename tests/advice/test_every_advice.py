@@ -103,6 +103,8 @@ NOT_TAKEN = {
     "Set {words.scalars_as_inputs}": "a setting that is read when the process starts",
     "Call scheduler.set_begin_index(0)": _PIPELINE,
     "Call {words.barrier} before the loop{over_turns}": "its graph takes five seconds to compile",
+    "Compile {}, too (torch.compile)": "what a program does beside its graphs is its own",
+    "What is the same in each turn, do once": "what a program does beside its graphs is its own",
     "Do it in each tenth turn, or more seldom": "what a program does beside its graphs is its own",
     "be filled outside the compiled function": "taken of a list that grows: Let {} grow outside",
     "takes these values by turns": "a limit that is raised is PyTorch's",

@@ -47,6 +47,8 @@ def test_a_call_that_takes_much_of_the_turns_is_told_at_the_line_that_costs() ->
     assert finding.advice.startswith("Do once what is the same in each turn; work on whole arrays")
     (shown,) = looking("writer.add_histogram(name, p.grad)", 79, call="watch(model)").findings("idle_gap")
     assert shown.advice.startswith("Do it in each tenth turn, or more seldom"), "nobody takes its value"
+    (eager,) = looking("return self.down(self.up(x))", 79, "torch", call="y = teacher(x)").findings("idle_gap")
+    assert eager.advice.startswith("Compile what is called there, too (torch.compile)")
     (running,) = [one for one in looking("x", 79).story.report().accounts if one.what == "run"]
     assert round(running.explained_s, 1) == 4.0
 

@@ -315,6 +315,11 @@ def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], took: f
             "or write it in a background thread. Where a library saves, an option of its says how often "
             "(every_n_epochs of Lightning's ModelCheckpoint, save_strategy of transformers' TrainingArguments)."
         )
+    elif sum(ns for (_, state), ns in looks.items() if state == "torch") >= MOST * looks.total():
+        advice = (
+            f"Compile {'it' if place.at == line.at else 'what is called there'}, too (torch.compile): PyTorch's "
+            "operations run there one by one. What is the same in each turn, do once, before the loop."
+        )
     else:
         # of a call whose value nobody takes: a log, a picture
         seldom = "Do it in each tenth turn, or more seldom, where it only shows or keeps something. Else d"
