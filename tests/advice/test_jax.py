@@ -457,7 +457,7 @@ def scanned(steps: Any) -> Any:
 
 
 def test_a_loop_in_which_python_decides_by_what_it_reads_becomes_one_scan(tmp_path: Path) -> None:
-    turns = 2_000
+    turns = 12_000  # some two seconds at the line that decides: looks at it are ten a second
     _, found = recorded(tmp_path / "before.log", lambda: walked(jax.random.PRNGKey(0), turns))
     [finding] = [one for one in found if one.kind == "op_by_op"]
     assert finding.place.code == "if bool(np.log(rng.random()) < value - current):"
