@@ -213,10 +213,12 @@ def _unrecorded(facts: Facts, findings: tuple[Finding, ...], ns: float) -> list[
     compiled = runs_at(facts)
     elsewhere, graphs = dict[tuple[int, str], int](), 0
     for key, took in facts.run.looks_before.items():
+        if key[0] in eager or key in told:
+            continue
         at = facts.place(key[0]).at
-        if key[0] not in eager and key not in told and at in compiled:
+        if at in compiled:
             graphs += took
-        elif key[0] not in eager and key not in told and at not in collecting:
+        elif at not in collecting:
             elsewhere[key] = took
     imports, lines = _seen(facts, elsewhere)
     of_calls = sum(finding.cost_s for finding in calls) * 1e9

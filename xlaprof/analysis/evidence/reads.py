@@ -291,19 +291,21 @@ def takes_outside(facts: Facts, place: Place) -> bool:
     calls = (facts.place(stack) for one in facts.run.jit.functions.values() if one.name for stack in one.callers)
     if (place.file, place.func, place.loop) in {(one.file, one.func, one.loop) for one in calls}:
         return False
-    names = _outside(facts, place.at)
+    names = facts.once(_outside).get(place.at, set())
     return bool(names) and names <= _TAKES
 
 
 def goes_over(facts: Facts, place: Place) -> bool:
     """Whether the loop around a line goes over an array of JAX's: its head takes each element out, as an operation."""
-    return _UNSTACK in _outside(facts, (place.file, place.loop))
+    return _UNSTACK in facts.once(_outside).get((place.file, place.loop), set())
 
 
-def _outside(facts: Facts, line: tuple[str, int]) -> set[str]:
-    """The operations of a line, outside of JAX's jitted functions."""
-    outside = facts.run.jit.outside.items()
-    return {facts.text(one) for stack, told in outside if facts.place(stack).at == line for one in told.functions}
+def _outside(facts: Facts) -> dict[tuple[str, int], set[str]]:
+    """The operations outside of JAX's jitted functions, by their line."""
+    found: dict[tuple[str, int], set[str]] = {}
+    for stack, told in facts.run.jit.outside.items():
+        found.setdefault(facts.place(stack).at, set()).update(map(facts.text, told.functions))
+    return found
 
 
 def in_loop(facts: Facts, stack: int) -> int:
