@@ -26,6 +26,14 @@ class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
     keep: String = "on the device (.detach())"
     keep_code: String = "{name}.detach()"
     to_host: String = ".cpu() or .tolist()"
+    #: an array that is made on the device: what its constructor is given, behind all else
+    on_device: String = ", device=device"
+    #: elements taken, written and added up at positions that an array holds: in a sentence, and in code
+    take: String = "torch.index_select, gather"
+    take_code: String = "torch.index_select(table, 0, index.flatten())"
+    write: String = "index_copy_"
+    add: String = "index_add_"
+    add_code: String = "sums.index_add_(0, entries, values)"
     #: arrays made, converted and padded. ``{zeros}``: ``0, 0, `` for each dimension behind ``{axis}``
     scalar_code: String = "torch.tensor([{value}], device=device)"
     zeros_code: String = "torch.zeros({shape}, dtype={dtype}, device=device)"

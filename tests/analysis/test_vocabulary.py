@@ -1,16 +1,42 @@
 """The words of advice are the source's own: those that a recording carries, else PyTorch/XLA's."""
 
+import re
+
+import jax
+import jax.numpy as jnp
 import pytest
+import torch
 from story import Story
 
 from analysis.test_findings import ragged
 from analysis.test_reads import looped
 from xlaprof import log
+from xlaprof.analysis.evidence.reading import ELEMENTS, ONCE, ReadAdvice, advise_read
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.run import Run
 from xlaprof.events import DataWait, Event, Header, Source
-from xlaprof.vocabulary import STANDARD, Vocabulary
+from xlaprof.sources.jax import Jax
+from xlaprof.vocabulary import STANDARD, Vocabulary, fill
 
+#: one line for each use of a number
+LINES = (
+    "while float(gap) > 1e-3:",
+    "if float(drift) > 2:",
+    "assert float(drift) < 2",
+    "x = x[:, : int(longest)]",
+    "name = names[int(label)]",
+    "hits[label] += int(guess == label)",
+    "wrong += int((guess != y).sum())",
+    "print(float(loss))",
+    "history.append(float(loss))",
+    "k = int(pos.sum())",
+    "at = int(self.cursor)",
+    "scale = float(norm)",
+    "if jnp.isnan(loss):",
+    "n = int(owner.max()) + 1",
+    "at = int(jnp.nonzero(t == now)[0])",
+    "action = int(policy(obs))",
+)
 JAX = Vocabulary(
     arrays="jnp",
     barrier="jax.block_until_ready()",
@@ -99,3 +125,46 @@ def test_the_log_carries_what_differs(tmp_path) -> None:  # type: ignore[no-unty
     assert run.words == Vocabulary(arrays="jnp")
     assert (Run() + run).words == run.words
     assert Run().words == STANDARD
+
+
+def read_by_jax(line: str, every: int) -> ReadAdvice:
+    return advise_read("jax.Array: one number", "", line, every, Jax.vocabulary)
+
+
+@pytest.mark.parametrize("every", [10, ONCE])
+@pytest.mark.parametrize("line", LINES)
+def test_what_jax_programs_read_is_told_without_names_that_only_pytorch_has(line: str, every: int) -> None:
+    way = read_by_jax(line, every)
+    text = f"{way.advice} {way.remedy} {fill(ELEMENTS, to_host=Jax.vocabulary.to_host)}"
+    names = {name for name in re.findall(r"\w+", text) if "_" in name or name in ("torch", "detach", "gather", "cpu")}
+    of_torch = {name for name in names if any(hasattr(one, name) for one in (torch, torch.Tensor, torch.nn.functional))}
+    assert not of_torch - set(dir(jnp)) - set(dir(jax.Array)), text
+    assert "device=device" not in text
+    assert "torch" not in text
+    for name in re.findall(r"jnp\.(\w+)", text):
+        assert hasattr(jnp, name), name
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_code_for_reads_of_jax_programs_runs(line: str) -> None:
+    entries, values = jnp.array([0, 2, 2]), jnp.ones(3)
+    table = {"table": jnp.arange(4.0), "index": jnp.array([3]), "largest": 4, "size": jnp.array(2), "ENTRIES": 3}
+    chosen = {"condition": entries > 0, "one": values, "other": -values, "entries": entries, "values": values}
+    loop = {"loader": [(jnp.ones((2, 3)), jnp.array([0, 1]))], "model": jnp.cos, "loss_fn": lambda out, y: out.sum()}
+    state = {"step": 5, "loss": jnp.array(1.0), "value": jnp.array(1.0), "bad": jnp.array(False), "losses": []}
+    given = {**table, **chosen, **loop, **state, "jnp": jnp, "print": lambda *_: None}
+    if "values.append" in (code := read_by_jax(line, 10).remedy):
+        given["values"] = []
+    if "..." not in code:
+        exec(code, given)
+    if "sums" in given:
+        assert given["sums"].tolist() == [1.0, 0.0, 2.0]
+
+
+def test_a_number_that_the_device_computes_is_first_to_stay_there_and_one_that_was_kept_first_to_be_the_hosts() -> None:
+    for words, take in ((STANDARD, "index_select"), (Jax.vocabulary, "jnp.take")):
+        kept = advise_read("aten::_local_scalar_dense", "", "at = int(self.cursor)", 10, words).advice
+        computed = advise_read("aten::_local_scalar_dense", "", "k = int((labels > 0).sum())", 10, words).advice
+        assert kept.startswith("Keep the number in Python")
+        assert computed.startswith("Use the tensor itself")
+        assert all(take in advice for advice in (kept, computed))

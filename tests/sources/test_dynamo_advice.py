@@ -87,6 +87,12 @@ def turned(same: bool) -> list[Any]:
     return [tuple(T(3, 4).t().contiguous() if same else T(3, 4).t() for _ in "xk"), (T(4, 3), T(4, 3))]
 
 
+def columns(same: bool) -> list[Any]:
+    """One column of four numbers, from a row that was turned, then made as one."""
+    form = torch.contiguous_format if same else torch.preserve_format
+    return [(torch.randn(1, 4).t().clone(memory_format=form).detach(),), (torch.randn(4, 1),)]
+
+
 def compiled_objects(*models: Any) -> Callable[[], Any]:
     """A program that compiles each of several objects, which share the versions of their class."""
 
@@ -292,8 +298,14 @@ RECOMPILATIONS = [
     Case(
         "layout",
         calls(times, *turned(False)),
-        "contiguous() before the call, and the same for",
+        " before the call, and the same for",
         calls(times, *turned(True)),
+    ),
+    Case(
+        "layout of a column",
+        calls(times, *columns(False)),
+        "dimension 1 has the size 1, x.clone(memory_format=torch.contiguous_format)",
+        calls(times, *columns(True)),
     ),
     Case("dtype", calls(times, X, (T(3).double(),)), "to one dtype before the call", calls(times, X, X)),
     Case(

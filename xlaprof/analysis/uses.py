@@ -38,6 +38,7 @@ class Read(NamedTuple):
     name: str = ""  # ".item()", "float()", "the condition of the if"; empty: not known
     written: bool = False  # the line reads by itself, as with .item()
     words: frozenset[str] = frozenset()  # names and attributes of the line
+    computed: bool = False  # the line computes the value that it reads; else it was kept
 
 
 _COPIES = ("tolist", "cpu", "numpy")
@@ -74,12 +75,20 @@ def read_of(code: str, *, scalar: bool, head: str = "") -> Read:
         return Read(Use.OTHER)
     above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     words = frozenset(names(tree))
-    reads = [Read(_use(node, above), name, True, words) for node, name in _written(tree, scalar=scalar)]
+    written = _written(tree, scalar=scalar)
+    reads = [Read(_use(node, above), name, True, words, _computes(node)) for node, name in written]
     if not reads and scalar:
         asked = ((_use(node, above), _asker(node, above)) for node in _asked(tree))
         reads = [Read(min(use, Use.DECIDES) if name in PICKS else use, name, False, words) for use, name in asked]
     read = min(reversed(reads), key=lambda read: read.use, default=Read(Use.OTHER, words=words))
     return read._replace(use=Use.GOES_ON) if read.use >= Use.WHOLE and _is_tested(tree, head) else read
+
+
+def _computes(node: ast.AST) -> bool:
+    """Whether what is read is computed there, by calls or comparisons."""
+    calls = (called(one) for one in ast.walk(node) if isinstance(one, ast.Call))
+    compares = any(isinstance(one, ast.Compare) for one in ast.walk(node))
+    return compares or any(name not in (*_CONVERSIONS, *_METHODS) for name in calls)
 
 
 def _is_tested(tree: ast.AST, head: str) -> bool:

@@ -57,7 +57,7 @@ _DISTRIBUTIONS = (
 )
 _EVERY = "if step % {every} == 0:\n    "
 _ONCE = (
-    "total = {words.arrays}.zeros((), device=device)\nfor x, y in loader:\n    total += loss_fn(model(x), y)\n"
+    "total = {words.arrays}.zeros((){words.on_device})\nfor x, y in loader:\n    total += loss_fn(model(x), y)\n"
     "    {words.barrier_code}\nprint(total.item())  # once"
 )
 _SHOW = _Way(
@@ -160,6 +160,13 @@ _KEEP = _Way(
     + _EVERY
     + "print({words.arrays}.stack({kept}).tolist()){comment}\n    {kept}.clear()",
 )
+_ITSELF = "as positions ({words.take}, {words.write}), or in a mask ({words.arrays}.arange(largest) < size)"
+#: of a number that the device computes
+_COMPUTED = _Way(
+    "Use the tensor itself in place of the number: " + _ITSELF + "; or compute the number where it comes from, before "
+    "that is brought to the device: the host needs it at once, and no later read serves",
+    "to use it as a whole number",
+)
 _USES = {
     Use.GOES_ON: _Way(
         "Run a fixed number of turns with a mask ({words.arrays}.where), or test the condition only every {turns} "
@@ -176,34 +183,31 @@ _USES = {
     Use.SIZES: _Way(
         "Keep one size, the largest, and mask what is beyond ({words.arrays}.where): the host then needs to know none",
         "for a size",
-        "mask = {words.arrays}.arange(largest, device=device) < size  # size stays on the device",
+        "mask = {words.arrays}.arange(largest{words.on_device}) < size  # size stays on the device",
     ),
     Use.INDEXES: _Way(
-        "Index on the device, with the tensor itself ({words.arrays}.index_select, gather), and make a tensor of a "
-        "list that is indexed; a table that lies on the host goes to the device once, before",
+        "Index on the device, with the tensor itself ({words.take}), and make a tensor of a list that is "
+        "indexed; a table that lies on the host goes to the device once, before",
         "to index with it",
-        "row = {words.arrays}.index_select(table, 0, index.flatten())  # index stays on the device",
+        "row = {words.take_code}  # index stays on the device",
     ),
     Use.ADDS_AT: _Way(
-        "Add up on the device and read the sums {often}{end}: with index_add_, at positions that a tensor holds, where "
-        "steps add to other entries (those that Python chooses make a graph for each choice); or bring what a step "
-        "adds to the host at once, with one .tolist()",
+        "Add up on the device and read the sums {often}{end}: with {words.add}, at positions that a tensor holds, "
+        "where steps add to other entries (those that Python chooses make a graph for each choice); or bring what a "
+        "step adds to the host at once, with one .tolist()",
         "to add it up",
-        "sums = {words.arrays}.zeros(ENTRIES, device=device)\n"
-        "sums.index_add_(0, entries, values)  # entries: a tensor from the host",
+        "sums = {words.arrays}.zeros(ENTRIES{words.on_device})\n{words.add_code}  # entries: a tensor from the host",
     ),
     Use.ADDS_UP: _Way(
         "Add up on the device, and read the sum {often}{end}",
         "to add it up",
-        "correct = {words.arrays}.zeros((), device=device)\nfor x, y in loader:\n"
+        "correct = {words.arrays}.zeros((){words.on_device})\nfor x, y in loader:\n"
         "    correct += (model(x).argmax(-1) == y).sum()\n    {words.barrier_code}\nprint(correct.item())  # once",
     ),
     Use.LOGS: _KEEP,
     Use.WHOLE: _Way(
         "Keep the number in Python, beside the tensor, where the host knows how it changes (a position in a ring, a "
-        "count), or compute it where it comes from, before that is brought to the device: the host needs it at once, "
-        "and no later read serves. Or use the tensor itself: as positions (index_select, index_copy_), or in a mask "
-        "({words.arrays}.arange(largest) < size)",
+        "count): the host needs it at once, and no later read serves. Or use the tensor itself: " + _ITSELF,
         "to use it as a whole number",
     ),
     Use.OTHER: _KEEP._replace(advice=_KEEP.advice + "; what is computed with it, compute on the device"),
@@ -260,6 +264,8 @@ def advise_read(
     once = every == ONCE
     if way in (_USES[Use.OTHER], _USES[Use.WHOLE], _USES[Use.SIZES]) and re.search(_LARGEST, code):
         way = _COUNT
+    elif way is _USES[Use.WHOLE] and read.computed:
+        way = _COMPUTED
     elif way is _KEEP and once and "append" in read.words:
         way = _STACK
     often = {ONCE: "once, after the loop", LATER: "a step later, when it is computed"}

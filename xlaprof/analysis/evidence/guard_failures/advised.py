@@ -146,6 +146,17 @@ def bound(guard: Guard, case: Case) -> str:
     return f"The code asks about this size: decide outside the compiled function, or {pad}."
 
 
+def layout(guard: Guard, case: Case) -> str:
+    """Of an input whose stride changed. ``contiguous()`` leaves that of a dimension of size 1 as it is."""
+    name, clone = guard.subject or "the input", ".clone(memory_format=torch.contiguous_format)"
+    of_one = f" (where dimension {guard.dim} has the size 1, {name}{clone})" * (guard.dim >= 0)
+    return (
+        f"Call {name}.contiguous(){of_one} before the call, and the same for what else the call is given that was made "
+        "with it or like it: PyTorch names the first tensor whose memory layout differs, and each must be the same "
+        "each time. What a library makes, a forward hook of the module that hands it over can return contiguous."
+    )
+
+
 # -- Python values
 
 

@@ -46,9 +46,7 @@ _KINDS = {
     "stride": _Kind(
         "memory layout (stride)",
         "The memory layout of {name} changed: its stride went {went}",
-        "Call {name}.contiguous() before the call, and the same for what else the call is given that was made with it "
-        "or like it: PyTorch names the first tensor whose memory layout differs, and each must be the same each time. "
-        "What a library makes, a forward hook of the module that hands it over can return contiguous.",
+        advised.layout,
     ),
     "rank": _Kind(
         "shape (rank)", _CHANGED, "Give {name} the same number of dimensions at each call: unsqueeze it before."
