@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from xlaprof.tui.feed import Feed
 from .training import BEGAN, Training
 
 SCREENS = Path(__file__).parent / "screens"
+PICTURES = SCREENS / "coloured"
 
 
 def screen(app: LiveApp) -> str:
@@ -96,6 +98,26 @@ def matches() -> Callable[[str, str], None]:
         before = stored.read_text()
         changes = "\n".join(difflib.unified_diff(before.splitlines(), now.splitlines(), "stored", "now", lineterm=""))
         assert now == before, f"the screen {name} has changed (XLAPROF_STORE_SCREENS=1 stores it):\n{changes}"
+
+    return compare
+
+
+@pytest.fixture
+def is_coloured_as(tmp_path: Path) -> Callable[[LiveApp, str], None]:
+    """Compares a picture of an app's screen, with its colours, with the one stored under a name.
+
+    pytest-textual-snapshot would; its newest release needs a syrupy that refuses the pytest we have.
+    """
+
+    def compare(app: LiveApp, name: str) -> None:
+        now = re.sub(r"terminal-\d+-", "terminal-", app.export_screenshot())  # a digest of the whole, in each rule
+        stored = PICTURES / f"{name}.svg"
+        if os.environ.get("XLAPROF_STORE_SCREENS") == "1":
+            stored.parent.mkdir(exist_ok=True)
+            stored.write_text(now)
+        if now != stored.read_text():
+            (tmp_path / stored.name).write_text(now)
+            pytest.fail(f"{stored} looks otherwise now: {tmp_path / stored.name} (XLAPROF_STORE_SCREENS=1 stores it)")
 
     return compare
 

@@ -1,6 +1,7 @@
 """Every screen at four sizes, of runs that are empty, small, busy and broken: nothing is out of place unseen.
 
-The screens of one run at one size are one file of tests/tui/screens. XLAPROF_STORE_SCREENS=1 stores them anew.
+The screens of one run at one size are one file of tests/tui/screens: a text, which tells what has changed. Colours
+are compared at one size for each run, by pictures. XLAPROF_STORE_SCREENS=1 stores all anew.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ async def painted(app: LiveApp, pilot: Pilot[None]) -> str:
 
 #: each run at the sizes at which most may be out of place; `make test-full` has all
 AT_TWO = [(empty, (COMMON, WIDE)), (small, (SMALL, LARGE)), (busy, (COMMON, WIDE)), (broken, (SMALL, LARGE))]
+IN_COLOUR = {run.__name__: sizes[0] for run, sizes in AT_TWO}
 AT_ALL = [pytest.param(run, SIZES, marks=pytest.mark.slow) for run, _ in AT_TWO]
 
 
@@ -83,6 +85,7 @@ async def test_every_screen_of_a_run_at_every_size(
     story: Training,
     follow: Callable[..., LiveApp],
     matches: Callable[[str, str], None],
+    is_coloured_as: Callable[[LiveApp, str], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # where a scroll bar ends is rounded, in one direction or the other
@@ -97,4 +100,6 @@ async def test_every_screen_of_a_run_at_every_size(
             for panel in (name for name in app._tabs if name not in app._absent):
                 app.action_panel(panel)
                 shown.append(f"== {panel}\n{await painted(app, pilot)}")
+                if size == IN_COLOUR[run.__name__]:
+                    is_coloured_as(app, f"{run.__name__}_{panel}")
             matches("".join(shown), f"{run.__name__}_{size[0]}x{size[1]}")
