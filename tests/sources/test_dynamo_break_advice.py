@@ -121,6 +121,48 @@ def branches_in_the_graph(x: Any) -> Any:
     return torch.cond(y.sum() > 0, lambda y: y * 2, lambda y: y.clone(), (y,)).cos()
 
 
+def gathers(how: str) -> Callable[[], Any]:
+    """A program that sums what lies above a bound: if there is any, for each of it, by its number, or with a mask."""
+
+    def asked(x: Any) -> Any:
+        high = x[x > 0.5]
+        total = x.new_zeros(())
+        many = len(high)
+        if many > 2:
+            total = high.sum()
+        return total.cos()
+
+    def looped(x: Any) -> Any:
+        total = x.new_zeros(())
+        high = (
+            x.sin()[
+                x > 0.5
+            ]
+        )  # fmt: skip
+        for one in high:
+            total = total + one
+        return total.cos()
+
+    def counted(x: Any) -> Any:
+        count = int((x > 0.5).sum())
+        for _ in range(count):
+            x = x * 1.5
+        return x
+
+    def masked(x: Any) -> Any:
+        high = x > 0.5
+        return torch.where(high.sum() > 2, (x * high).sum(), 0.0).cos()
+
+    function = {"asked": asked, "looped": looped, "counted": counted, "masked": masked}[how]
+
+    def program() -> None:
+        fast = torch.compile(function, backend="eager")
+        for n in (4, 2):
+            fast(torch.arange(5.0) / n)
+
+    return program
+
+
 log = logging.getLogger("advice")
 
 
@@ -208,6 +250,7 @@ BREAKS = [
         "capture_dynamic_output_shape_ops = True",
         cut(lambda y: y[y > 0].sum(), capture_dynamic_output_shape_ops=True),
     ),
+    Case("size that is asked", gathers("asked"), "instead of selecting): line ", gathers("masked")),
     Case("time", cut(lambda y: time.time()), "before or after the compiled function", whole(fine)),
     Case(
         "method of a ufunc",
@@ -241,3 +284,21 @@ def test_what_is_advised_against_graph_breaks(case: Case, tmp_path: Path) -> Non
     after = observe(tmp_path / "after.log", case.after)
     assert after.findings() == []
     assert after.counts.graphs == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "asks", "option"),
+    [
+        ("asked", "if many > 2:", "capture_dynamic_output_shape_ops"),
+        ("looped", "for one in high:", "capture_dynamic_output_shape_ops"),
+        ("counted", "for _ in range(count):", "capture_scalar_outputs"),
+    ],
+)
+def test_no_option_is_advised_for_what_python_asks_for(how: str, asks: str, option: str, tmp_path: Path) -> None:
+    with torch._dynamo.config.patch(**{option: True}):  # the truth: with it the graph breaks as well
+        assert observe(tmp_path / "option.log", gathers(how)).findings("graph_break")
+    torch._dynamo.reset()
+    (finding,) = observe(tmp_path / "run.log", gathers(how)).findings("graph_break")
+    assert option not in finding.advice
+    line = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text.strip() == asks)
+    assert f"line {line} asks" in finding.advice or how == "counted", finding.advice

@@ -160,3 +160,39 @@ def test_a_version_for_each_object_is_known_by_the_first_argument_whatever_its_n
     found = observe(tmp_path, program)
     assert len(found.changes) == 2
     assert found.findings() == []
+
+
+class Head(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x.sin()
+
+
+class Heads(torch.nn.Module):
+    """Heads, each of which takes as many rows as it is to: one after the other in a loop that says so, or not."""
+
+    def __init__(self, says: bool) -> None:
+        super().__init__()
+        self.says, self.heads = says, torch.nn.ModuleList(Head() for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        total = 0
+        for rows, head in zip((5, 3, 4), self.heads, strict=True):
+            if self.says:
+                print(rows)
+            total = total + head(x[:rows]).sum()
+        return total
+
+
+def test_what_only_a_break_has_compiled_by_itself_is_compiled_again_for_the_break(tmp_path: Path) -> None:
+    def program(says: bool) -> Callable[[], None]:
+        return lambda: compiled(Heads(says))(torch.ones(6, 2))
+
+    for name in ("whole", "cut"):
+        (tmp_path / name).mkdir()
+    assert observe(tmp_path / "whole", program(says=False)).counts.graphs == 1, "without the break there is one graph"
+    torch._dynamo.reset()
+    found = observe(tmp_path / "cut", program(says=True))
+    (finding,) = found.findings()
+    assert finding.kind == "graph_break"
+    assert found.counts.graphs == 2, "the second version takes any number of rows"
+    assert "in place of a part of one graph, and was compiled again once" in finding.cause

@@ -9,6 +9,7 @@ it, and a step that compiles nothing writes no record; how long its graphs take 
 :mod:`.breaks`  the text of a graph break
 :mod:`.guards`  the text of a guard that failed
 :mod:`.hints`   both in plain words
+:mod:`.asked`   whether Python asks for what a tensor's values decide
 :mod:`.process` what only the running process knows: new values, everything that differs, who calls
 :mod:`.handed_over` guards of what follows a graph break
 :mod:`.emit`    records to events

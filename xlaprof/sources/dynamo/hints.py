@@ -18,6 +18,7 @@ from xlaprof.events.dynamo import FAILS
 from xlaprof.recording.stacks import acts, is_library
 from xlaprof.text.strings import package_path
 
+from .asked import asking
 from .breaks import Break
 
 if TYPE_CHECKING:
@@ -48,18 +49,16 @@ _LOG = (
     "torch._dynamo.config.ignore_logging_functions so that compiled code leaves it out."
 )
 _BRANCH = "Replace the condition on a tensor by torch.where or torch.cond, or decide on a Python value outside."
-_ITEM = (
-    "Keep the value a tensor (torch.where, torch.clamp, arithmetic) instead of reading it in the compiled function; "
-    "on inductor torch._dynamo.config.capture_scalar_outputs = True keeps it in the graph."
+_TENSOR = (
+    "Keep the value a tensor (torch.where, torch.clamp, arithmetic) instead of reading it in the compiled function"
 )
+_ITEM = f"{_TENSOR}; on inductor torch._dynamo.config.capture_scalar_outputs = True keeps it in the graph."
 _LIST = (
     "Compute with the tensor itself (gather, topk, torch.where) instead of Python numbers; or, where Python has to, "
     "end the compiled function before this line, and let it return the tensor that is read."
 )
-_SHAPE = (
-    "Keep the shape fixed (torch.where or a multiplication by the mask instead of selecting); on inductor "
-    "torch._dynamo.config.capture_dynamic_output_shape_ops = True keeps it in the graph."
-)
+_FIXED = "Keep the shape fixed (torch.where or a multiplication by the mask instead of selecting)"
+_SHAPE = f"{_FIXED}; on inductor torch._dynamo.config.capture_dynamic_output_shape_ops = True keeps it in the graph."
 _OUTSIDE = "Do this before or after the compiled function, not inside."
 _CALL = (
     "Move the call out of the compiled function; a third-party operator can be wrapped as a custom operator "
@@ -292,9 +291,19 @@ def explain(found: Break) -> tuple[str, str]:
         return _LOGGER
     known = _KNOWN.get(found.gb)
     if known is not None:
-        return known if isinstance(known, tuple) else known(found)
+        reason, advice = known if isinstance(known, tuple) else known(found)
+        return reason, _without_option(found, advice)
     first = found.explanation.partition(". ")[0] or found.title or "Dynamo could not trace this line"
     return first.strip().rstrip("."), hint(found)
+
+
+def _without_option(found: Break, advice: str) -> str:
+    """The advice; without an option that keeps a size or a number in the graph where Python asks for that."""
+    kept = {_SHAPE: (_FIXED, "what was selected here"), _ITEM: (_TENSOR, "the value that is read here")}.get(advice)
+    asks = asking(*found.user_frames(1)[0][:2]) if kept and found.user_frames(1) else 0
+    if kept is None or not asks:
+        return advice
+    return f"{kept[0]}: line {asks} asks for {kept[1]} in Python, which no option keeps in a graph."
 
 
 def hint(found: Break) -> str:

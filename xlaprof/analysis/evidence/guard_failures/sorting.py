@@ -73,10 +73,11 @@ def sort_out(facts: Facts) -> Sorted:
     for record in facts.run.torch_compile.recompiles:
         guard, place = to_blame(record), facts.place(record.event.resumed)
         first, belongs = _followed(record, earlier.setdefault(record.event.code, [])) or (None, necessary)
+        apart = _apart_for(facts, record, lines)
         if first is not None:
             _, guard, place = first
         elif (
-            _is_of_another(record)
+            _is_of_another(record, whole=apart is None)
             and not is_gradless(facts, record)
             and id(record) not in of_values
             and not (record.another and record.event.code in limited)
@@ -84,8 +85,8 @@ def sort_out(facts: Facts) -> Sorted:
             belongs = necessary
         elif guard.handed and place.at in lines:
             belongs = behind.setdefault(place.at, [])
-        elif (line := _apart_for(facts, record, lines)) is not None:
-            belongs = behind.setdefault(line, [])
+        elif apart is not None:
+            belongs = behind.setdefault(apart, [])
         else:
             cause = record if is_gradless(facts, record) else _caused_by(record, again)
             again[record.event.compile] = cause
@@ -235,11 +236,11 @@ def _followed(
     return None
 
 
-def _is_of_another(record: RecompileRecord) -> bool:
+def _is_of_another(record: RecompileRecord, *, whole: bool) -> bool:
     """Whether it is the first version for another object, or another use, and would have been made in any case.
 
     Another use is a line that calls in another mode, with other objects, or with a size that torch.compile compiles
-    apart, for the first time.
+    apart, for the first time. Not ``whole``: a graph break alone has the function compiled by itself, for any object.
     """
     guards = record.event.guards
     if to_blame(record).kind == "reset" or (guards and all(map(maker, guards))):
@@ -249,7 +250,7 @@ def _is_of_another(record: RecompileRecord) -> bool:
     if guards and all(one.kind == "stride" for one in guards):  # whatever object it is of, a layout can be one
         return False
     used = any((one.kind in _OF_THE_CALL and one.subject not in _SETTINGS) or _is_apart(one) for one in guards)
-    return record.another or (record.apart and used)
+    return (record.another and whole) or (record.apart and used)
 
 
 def _told_apart_by_values(facts: Facts) -> frozenset[int]:

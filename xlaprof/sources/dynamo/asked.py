@@ -1,0 +1,77 @@
+"""Whether Python asks, at a line of a function or behind it, for what the values of a tensor decide there.
+
+A graph can hold a tensor whose size only its values tell, or a number that they tell, as long as nothing branches,
+loops or counts by that.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator
+from functools import lru_cache
+
+_SIZES = frozenset({"shape", "size", "numel", "len"})
+_READS = frozenset({"item", "tolist", "int", "bool", "float", "range"})
+_HEADS = ast.If | ast.While | ast.For | ast.Assert
+_ASSIGNS = ast.Assign | ast.AnnAssign | ast.NamedExpr
+
+
+@lru_cache(maxsize=64)
+def asking(file: str, line: int) -> int:
+    """The first line that asks, in the function around ``line``; 0: none does, or the text is not there."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError):
+        return 0
+    around = [
+        one
+        for one in ast.walk(tree)
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.lineno <= line <= (one.end_lineno or 0)
+    ]
+    if not around:
+        return 0
+    kept: set[str] = set()
+    parts = (one for one in ast.walk(around[-1]) if isinstance(one, ast.expr | ast.stmt) and _ends(one) >= line)
+    for one in sorted(parts, key=lambda one: one.lineno):
+        if one.lineno >= line and any(_names(part) & kept for part in _asked(one)):
+            return one.lineno
+        if one.lineno == line and isinstance(one, _HEADS):  # what is computed is in the head
+            return line
+        if isinstance(one, _ASSIGNS) and one.value is not None and (one.lineno <= line or _is_size(one.value, kept)):
+            kept |= {name for target in _targets(one) for name in _names(target)}
+    return 0
+
+
+def _ends(node: ast.expr | ast.stmt) -> int:
+    return node.end_lineno or node.lineno
+
+
+def _names(tree: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(tree) if isinstance(one, ast.Name)}
+
+
+def _targets(one: _ASSIGNS) -> list[ast.expr]:
+    return one.targets if isinstance(one, ast.Assign) else [one.target]
+
+
+def _is_size(value: ast.expr, kept: set[str]) -> bool:
+    return bool(_names(value) & kept) and any(_called(one) in _SIZES for one in ast.walk(value))
+
+
+def _called(node: ast.AST) -> str:
+    """The name of a function that is called, or of an attribute."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+
+
+def _asked(node: ast.AST) -> Iterator[ast.AST]:
+    """The expressions of which Python must know the value."""
+    match node:
+        case ast.If() | ast.While() | ast.IfExp() | ast.Assert():
+            yield node.test
+        case ast.For():
+            yield node.iter
+        case ast.Call() if _called(node) in _READS or _called(node.func) in _READS:
+            yield node
