@@ -415,3 +415,22 @@ def test_sizes_that_were_chosen_are_told_where_few_calls_share_what_takes_most_o
     assert [one.count for one in told] == [7] * found
     for one in told:
         assert "to one size (440 was the largest so far)" in one.advice
+
+
+@pytest.mark.parametrize(("versions", "cost_s"), [(0, 4.0), (3, 9.0)])
+def test_operations_outside_of_jit_cost_no_first_compilation_for_one_function_has_that_too(
+    versions: int, cost_s: float
+) -> None:
+    """20,000 operations of 0.2 ms in a loop that does nothing else, and 5 s in which they were compiled."""
+    story = Jitted()
+    line, name = story.line(52, "h = jnp.tanh(h @ w)", func="rollout", outer=(41, 90)), story.text("tanh")
+    story.made()
+    story.execute("step", 5, story.call)
+    start = story.now
+    story.spend(5_000)
+    story.emit(JitCompile(start, story.now - start, name, line, versions=versions))
+    story.emit(Look(story.now, 9_000_000_000, line, "python"))
+    story.spend(4_000)
+    story.emit(OutsideOperations(story.now, name, 20_000, line))
+    (found,) = story.found("op_by_op")
+    assert found.cost_s == pytest.approx(cost_s)

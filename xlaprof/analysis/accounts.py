@@ -29,8 +29,8 @@ from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.necessary import necessary
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import HABIT, LOOKED_NS, NAMED, WORTH_SAYING
-from xlaprof.analysis.recompiles.eager import looks_beside
-from xlaprof.analysis.recompiles.jit_calls import JAX, dropped
+from xlaprof.analysis.recompiles.eager import compiled_again, looks_beside
+from xlaprof.analysis.recompiles.jit_calls import JAX
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.torch_tpu.again import TORCH_TPU
@@ -355,9 +355,7 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
         if looked_up(finding):
             bill.explain(finding, _take(idle, [host.OTHER, host.DATA], finding.cost_s * 1e9))
         elif finding.kind in ("op_by_op", "host_callback") and isinstance(finding.counted, Matching):
-            stacks = [int(stack) for (stack,) in finding.counted.keys]
-            compiled = sum(one.dur for stack in stacks if (one := facts.run.jit.functions.get((stack, 0))) is not None)
-            compiled -= sum(dropped(facts)[stack] for stack in stacks)  # is no part of its cost
+            compiled = sum(compiled_again(facts, int(stack)) for (stack,) in finding.counted.keys)
             bill.explain(finding, _take(idle, list(idle), finding.cost_s * 1e9 - compiled))
     lines = recording(facts.run)
     seen_in: dict[Cause, Cause] = dict(facts.run.window.idle.seen_in())
@@ -385,18 +383,16 @@ def _looked(facts: Facts, ns: float) -> Iterator[tuple[str, float]]:
 
     At a line that calls programs, or runs operations, the host hands them over; compiling there counts as that.
     """
-    jit, compiled = facts.run.jit, Counter(facts.run.jit.compiled_at)
-    compiled.update({stack: one.dur for (stack, name), one in jit.functions.items() if not name})
     calls = {facts.place(stack).at for stack in facts.run.executions_at}
     lines, handed = _Parts(float), 0.0
-    for stack, took in looks_beside(facts, compiled)[1].items():
+    for stack, took in looks_beside(facts, facts.run.jit.compiled_at)[1].items():
         place = facts.place(stack)
         if place.at in calls:
             handed += took
         elif place.line:
             lines[short(place)] += took
     seen = handed + sum(lines.values())
-    if seen < LOOKED_NS or not jit.functions:
+    if seen < LOOKED_NS or not facts.run.jit.functions:
         return
     share = min(1.0, ns / seen)
     yield _RECORDING, handed * share

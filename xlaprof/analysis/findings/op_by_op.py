@@ -1,7 +1,7 @@
 """op_by_op: JAX's operations outside of any jitted function, one after the other, in a loop.
 
 Each is dispatched from Python and is a program of its own, which XLA cannot fuse with the next. Cost: the time that the
-main thread was seen at these lines.
+main thread was seen at these lines, without compiling for the first time: one function would take that, too.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         advice=fill(ELEMENTS, to_host=facts.words.to_host) if taken else advice,
         evidence=listed([f"{short(line)}: {plural(times, 'operation')}" for line, times in counts.most_common()]),
         discriminator=body.func if body.call.line else "",
+        trifle=False,
         ended_by=("decides", over.get(most, most)) if taken else None,
         also=[*within, *lines],
     )

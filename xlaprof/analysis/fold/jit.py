@@ -84,7 +84,8 @@ class Jit:
 
     def __init__(self) -> None:
         self.functions: dict[tuple[int, int], JitTally] = {}  # (stack of the definition, or of the line; name)
-        self.compiled_at: dict[int, int] = {}  # stack of the line that calls jitted functions -> ns
+        self.compiled_at: dict[int, int] = {}  # stack of the line that had programs compiled -> ns
+        self.again_at: dict[int, int] = {}  # the same of operations outside of jitted functions, not for the first time
         self.records: list[JitRecord] = []
         self.joins: list[JitCompile] = []  # operations of many arrays, outside of jitted functions
         self.unrolled: list[JitCompile] = []  # programs that one line made many operations of
@@ -115,8 +116,9 @@ class Jit:
         if event.unkept:
             add_bounded(tally.unkept, event.unkept, event.backend, _REASONS)
         tally.callers.add(event.stack)
-        if key[1]:
-            add_bounded(self.compiled_at, event.stack, event.dur, _RECORDS)
+        add_bounded(self.compiled_at, event.stack, event.dur, _RECORDS)
+        if event.versions and not key[1]:
+            add_bounded(self.again_at, event.stack, event.dur, _RECORDS)
         if event.arrays >= JOINED and not event.code and len(self.joins) < _RECORDS:
             self.joins.append(event)
         if event.turns >= HABIT and len(self.unrolled) < _RECORDS:
@@ -175,8 +177,9 @@ class Jit:
             name = ids.text(name)
             mine = self.functions.setdefault((ids.stack(place), name), JitTally(name))
             mine.merge(replace(theirs, callers=set(map(ids.stack, theirs.callers))))
-        for place, ns in other.compiled_at.items():
-            add_bounded(self.compiled_at, ids.stack(place), ns, _RECORDS)
+        for ours_at, theirs_at in ((self.compiled_at, other.compiled_at), (self.again_at, other.again_at)):
+            for place, ns in theirs_at.items():
+                add_bounded(ours_at, ids.stack(place), ns, _RECORDS)
         for record in other.records:
             self.records.append(replace(record, event=ids.mapped(record.event, ("stack", "code"), ("func",))))
         for event in other.joins[: _RECORDS - len(self.joins)]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS, NEARLY_ALL, NOTICED
+from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS, NEARLY_ALL
 from xlaprof.analysis.recompiles.jit_calls import compiled_outside, dropped
 
 _OF_KEYS = re.compile(r"^(_?threefry|_?random|unstack$|stage$)")  # operations on keys, and their unpacking
@@ -51,7 +51,9 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     lines = {body: frozenset(place.at for stack in one for place in way(facts, stack)) for body, one in many.items()}
     mixed = _mixed(facts)
     looks = Counter[Body]()
-    for table in looks_beside(facts, facts.run.jit.compiled_at):
+    first = Counter(facts.run.jit.compiled_at)
+    first.subtract(facts.run.jit.again_at)
+    for table in looks_beside(facts, first):
         for stack, ns in table.items() if lines else ():
             body, at = _body(facts, stack, jitted), facts.place(stack).at
             if body in lines and at in lines[body] - again:
@@ -59,8 +61,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
                     ns = min(ns, mixed[at])
                     mixed[at] -= ns
                 looks[body] += ns
-    # that of programs that were dropped is told as compiling
-    again_ns = dropped(facts)
+    again_ns = facts.once(dropped)
     spent = {body: max(0, ns - sum(again_ns[stack] for stack in many[body])) for body, ns in looks.items()}
     found = {body: Eager(many[body], ns, lines[body]) for body, ns in spent.items()}
     return {body: eager for body, eager in found.items() if _is_long(facts, eager)}
@@ -98,12 +99,16 @@ def _computes(facts: Facts, stacks: list[int]) -> int:
 
 def _is_long(facts: Facts, eager: Eager) -> bool:
     """Whether it is felt in the run, or in the time that is left beside compiling."""
-    functions = facts.run.jit.functions
-    compiled = sum(functions[stack, 0].dur for stack in eager.stacks if (stack, 0) in functions)
-    working = facts.wall_s * 1e9 - sum(one.dur for one in functions.values())
     whole = facts.wall_s * 1e9
-    felt = eager.ns >= FELT * whole or (eager.ns >= NOTICED * whole and eager.ns - compiled >= DEAR * working)
-    return felt and eager.ns >= LOOKED_NS
+    working = whole - sum(one.dur for one in facts.run.jit.functions.values())
+    beside = eager.ns - sum(compiled_again(facts, stack) for stack in eager.stacks)
+    return eager.ns >= LOOKED_NS and (eager.ns >= FELT * whole or beside >= DEAR * working)
+
+
+def compiled_again(facts: Facts, stack: int) -> int:
+    """ns of compiling a line's operations for other shapes: a part of what they cost. The first time one function would
+    take, too; for programs that were dropped it is told as compiling."""
+    return max(0, facts.run.jit.again_at.get(stack, 0) - facts.once(dropped)[stack])
 
 
 def way(facts: Facts, stack: int) -> list[Place]:

@@ -141,8 +141,8 @@ def _advise_field(group: list[JitRecord]) -> str:
         "Make {name} an array of one dtype (jnp.asarray(value, jnp.float32): without a dtype it has a weak type, which "
         "is another type to JAX), or pass it as an argument, where the function only computes with it: what a pytree "
         "has besides arrays (static fields, a module's Python numbers, all that is no array to equinox.filter_jit) is "
-        "part of the program, and each value has one of its own. An array of a model is trained with it: where it must "
-        "not be, take jax.lax.stop_gradient of it, and no weight decay."
+        "part of the program, and each value has one of its own. An array of a model is trained with it, but for an "
+        "nnx.Variable under wrt=nnx.Param: where it must not be, take jax.lax.stop_gradient of it, and no weight decay."
     )
 
 
