@@ -87,7 +87,11 @@ def test_the_loop_of_a_compiled_function_is_told_with_its_turns_where_they_take_
     report = Run().feed_all(slow).report()
     (finding,) = (one for one in report.findings if one.kind == "unrolled_loop")
     head = line_of(Filter, "for hour in")
-    assert f"test_dynamo_unrolled.py:{head}, this line is traced 11 times" in finding.cause
+    assert finding.place.line == head
+    assert (
+        f"test_dynamo_unrolled.py:{head}, line {line_of(Filter, 'state = self.turn(')} is traced 11 times"
+        in finding.cause
+    )
     assert finding.cost_s == pytest.approx(20 * made.loop_ops / made.ops * 10 / 11)
     (charge,) = (one for one in report.torch_compile.charges if one.what == "loop")
     assert charge.seconds == pytest.approx(finding.cost_s)

@@ -48,9 +48,9 @@ def test_a_python_loop_in_a_jitted_function_is_found_by_its_line(turns: int, tmp
         assert "unrolled_loop" not in kinds(found)
         return
     [finding] = [one for one in found.findings if one.kind == "unrolled_loop"]
-    assert finding.place.code == "x = jnp.sin(x) * 1.01 + turn  # here"
+    assert finding.place.code == "for turn in range(turns):"
     assert "traced 700 times" in finding.cause
-    assert any(place.code == "for turn in range(turns):" for place in finding.also)
+    assert any(place.code == "x = jnp.sin(x) * 1.01 + turn  # here" for place in finding.also)
     assert "jax.lax.scan" in finding.advice
 
 
@@ -71,7 +71,7 @@ def test_of_loops_within_loops_the_outermost_is_named(tmp_path: Path) -> None:
     [finding] = [one for one in found.findings if one.kind == "unrolled_loop"]
     assert "traced 1,800 times" in finding.cause  # half a second of compiling, which a loop is told for
     assert "Begin with the outermost (" in finding.advice
-    assert any(place.code == "for task in range(300):" for place in finding.also)
+    assert finding.place.code == "for task in range(300):"
 
 
 def test_the_backward_pass_of_a_loop_has_as_many_turns() -> None:
@@ -175,6 +175,9 @@ def test_elements_that_are_taken_out_to_be_read_are_one_finding_with_their_read(
 
     def program() -> None:
         votes: Counter[int] = Counter()
+        jax.block_until_ready(
+            [*best(rows), rank(rows)[0, 0]]
+        )  # what compiles is no part of the time that the loop lasts
         until = time.perf_counter() + 2.5
         while time.perf_counter() < until:
             order = rank(rows)

@@ -14,7 +14,7 @@ from xlaprof.analysis.evidence.counted import compiles
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.jit import MANY
-from xlaprof.analysis.model import Finding
+from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import DEAR, LITTLE, LONG_S
 from xlaprof.analysis.recompiles.jit_calls import JAX, sort_out
@@ -45,7 +45,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     looped = (one for one in made if not one.cached and facts.names.loop(one.loop).line)  # a library's loop is its own
     again = {_key(one.event) for group in facts.once(sort_out).found for one in group.records}  # have their own finding
     large = (one for one in looped if _key(one) not in again and (_is_large(one) or _is_dear(facts, one)))
-    for group in grouped(large, lambda event: (event.func, facts.place(event.loop).at)).values():
+    for group in grouped(large, lambda event: (event.func, _outermost(facts, event).at)).values():
         if sum(_avoidable(facts, one) for one in group) >= _WORTH_NS:
             yield _finding(facts, group)
 
@@ -69,16 +69,22 @@ def _avoidable(facts: Facts, event: _Compiled) -> float:
     return (event.dur - _first_use(facts, event)) * min(1.0, event.loop_ops / max(1, event.ops)) * (1 - 1 / event.turns)
 
 
+def _outermost(facts: Facts, event: _Compiled) -> Place:
+    """The loop to begin with."""
+    return [one for one in facts.names.loops(event.loop) if one.line][-1]
+
+
 def _first_use(facts: Facts, event: _Compiled) -> int:
     return facts.run.torch_compile.first_use(event) if isinstance(event, DynamoCompile) else 0
 
 
 def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
     largest = max(group, key=lambda event: event.ops)
-    place, name = facts.place(largest.loop), facts.text(largest.func)
-    loops = facts.names.loops(largest.loop)
+    line, name = facts.place(largest.loop), facts.text(largest.func)
+    loop, loops = _outermost(facts, largest), facts.names.loops(largest.loop)
     outer = [short(one) for one in loops[1:] if one.line]
     within = f" within {', '.join(outer)}" * bool(outer)
+    which = f"line {line.line}" if line.file == loop.file else short(line)
     of_jax = isinstance(largest, JitCompile)
     made, compiler, advice = ("program", "XLA compiles each turn", _OF_JAX) if of_jax else _OF_TORCH
     whole = sum(event.dur for event in group) / 1e9
@@ -87,21 +93,21 @@ def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
     anyway = f", {duration(begun)} of it for the first use of {used} in the process" * (begun >= LITTLE * whole)
     return facts.finding(
         "unrolled_loop",
-        place,
+        loop,
         operation=JAX if of_jax else "",
         count=len(group),
         counted=compiles(group),
         cost_s=sum(_avoidable(facts, one) for one in group) / 1e9,
         cause=(
-            f"{name} is a {made} of {plural(largest.ops, 'operation')}: in the loop of {short(loops[0])}{within}, this "
-            f"line is traced {times(largest.turns)}, and {compiler}. Compiling took {duration(whole)}{anyway}."
+            f"{name} is a {made} of {plural(largest.ops, 'operation')}: in the loop of {short(loops[0])}{within}, "
+            f"{which} is traced {times(largest.turns)}, and {compiler}. Compiling took {duration(whole)}{anyway}."
         ),
         advice=advice
         + f" Begin with the outermost ({''.join(outer[-1:])}): where no turn needs another, jax.vmap does."
         * bool(outer and of_jax),
         evidence=listed([f"{_spent(one)}{one.loop_ops:,} of {one.ops:,} operations are the loop's" for one in group]),
         discriminator=name,
-        also=[facts.place(largest.code), facts.place(largest.stack), *loops],
+        also=[facts.place(largest.code), facts.place(largest.stack), line, *loops],
     )
 
 
