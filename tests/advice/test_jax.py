@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -464,4 +465,27 @@ def test_a_loop_in_which_python_decides_by_what_it_reads_becomes_one_scan(tmp_pa
     assert finding.advice.startswith("Decide with jnp.where at test_jax.py:")
     assert "put the whole loop into jax.lax.scan" in finding.advice
     _, left = recorded(tmp_path / "after.log", lambda: scanned(jax.random.split(jax.random.PRNGKey(0), turns)))
+    assert left == ()
+
+
+def cuts(once: bool) -> None:
+    """A volume is scaled, for each cut through it or before."""
+
+    def scaled() -> Any:
+        return (jnp.asarray(volume) / 4096 - 0.5) / 0.25  # here
+
+    volume, step = np.arange(1 << 19, dtype=np.int32).reshape(32, 128, 128), jax.jit(lambda x, at: x[at].sum())
+    ready, until = scaled(), time.perf_counter() + 2.5
+    while time.perf_counter() < until:
+        for at in range(8):
+            step(ready if once else scaled(), at)
+
+
+def test_the_same_data_is_computed_with_once(tmp_path: Path) -> None:
+    _, found = recorded(tmp_path / "before.log", lambda: cuts(once=False))
+    [finding] = [one for one in found if one.kind == "op_by_op"]
+    assert finding.advice.startswith("Do once, before the loop, what is computed of the data that test_jax.py:")
+    assert "again and again (i32[32,128,128])" in finding.advice
+    assert any(place.code.endswith("# here") for place in finding.also)
+    _, left = recorded(tmp_path / "after.log", lambda: cuts(once=True))
     assert left == ()

@@ -9,7 +9,7 @@ import pytest
 from story import MS, Story
 
 from xlaprof.analysis.model import Finding
-from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations, Undonated
+from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations, TransferToDevice, Undonated
 
 from .test_gaps import Watched
 
@@ -435,3 +435,28 @@ def test_operations_outside_of_jit_cost_no_first_compilation_for_one_function_ha
     story.emit(OutsideOperations(story.now, name, 20_000, line))
     (found,) = story.found("op_by_op")
     assert found.cost_s == pytest.approx(cost_s)
+
+
+@pytest.mark.parametrize(("contents", "once"), [(1, True), (20, False)])
+def test_what_is_computed_of_the_same_data_in_each_turn_is_to_be_computed_once(contents: int, once: bool) -> None:
+    """A volume is brought to the device and scaled for each batch that is cut from it; or those of many patients."""
+    story = Jitted()
+    brings = story.line(12, "x = jnp.asarray(self.volume) / 4096", func="Scans.cut", outer=(41, 90), loops=(0, 40))
+    what = story.text("i16[64,512,512]")
+    for turn in range(60):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            again = turn >= 2 * contents  # which is seen when an array comes for the third time
+            story.put(
+                TransferToDevice(story.now, 1_000_000, 1 << 25, stack=brings, again=again, what=what if again else 0)
+            )
+            story.emit(Look(story.now, 40_000_000, brings, "python"))
+            story.spend(40)
+            story.emit(OutsideOperations(story.now, story.text("div"), 30, brings))
+            story.execute("step", 5, story.call)
+            story.spend(6)
+    (found,) = story.found("op_by_op")
+    assert ("Do once, before the loop" in found.advice) is once
+    assert ("train.py:12 brings to the device again and again (i16[64,512,512])" in found.advice) is once
+    assert "under jax.jit" in found.advice

@@ -17,12 +17,14 @@ from xlaprof.analysis.evidence.reads import goes_over, takes_outside
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import NEARLY_ALL
+from xlaprof.analysis.principles import HABIT, NEARLY_ALL
 from xlaprof.analysis.recompiles.eager import Body, Eager, bodies, way
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.events import OutsideOperations
 from xlaprof.text.quantities import duration, plural
 from xlaprof.vocabulary import fill
+
+_LARGE = 1_024  # bytes of data that comes again: numbers and positions come by chance
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -65,6 +67,14 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         else f"Put {loops} into one function under jax.jit, or the whole loop into jax.lax.scan or fori_loop: one "
         "dispatch for all, and XLA fuses what follows each other. What is set-up or logging, do with NumPy."
     )
+    if again := {
+        place: facts.text(facts.run.came_again.get(stack, 0)) for stack, place in _brought_again(facts, eager)
+    }:
+        line, what = next(iter(again.items()))
+        advice = (
+            f"Do once, before the loop, what is computed of the data that {short(line)} brings to the device again "
+            f"and again ({what}). Of the rest: {advice[:1].lower()}{advice[1:]}"
+        )
     return facts.finding(
         "op_by_op",
         body.call if body.call.line else lines[0],
@@ -83,6 +93,17 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         ended_by=("decides", over.get(most, most)) if taken else None,
         also=[*within, *lines],
     )
+
+
+def _brought_again(facts: Facts, eager: Eager) -> Iterator[tuple[int, Place]]:
+    """Stacks of these lines that bring the same to the device again and again, and hardly anything else: what is
+    computed of it comes out the same, up to what else goes in."""
+    for (stack, again), one in facts.run.sent.items():
+        place, new = facts.place(stack), facts.run.sent.get((stack, False))
+        whole = one.bytes + (new.bytes if new is not None else 0)
+        many = again and one.count >= HABIT and one.bytes >= max(_LARGE * one.count, NEARLY_ALL * whole)
+        if many and place.at in eager.lines:
+            yield stack, place
 
 
 def _decides(line: Place) -> bool:
