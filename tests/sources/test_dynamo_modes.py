@@ -120,3 +120,21 @@ def test_a_backend_that_makes_no_backward_graphs_says_nothing(tmp_path: Path) ->
             model(torch.rand(2, 4))
 
     assert observe(tmp_path, program).findings() == []
+
+
+@pytest.mark.parametrize("leaf", [False, True])
+def test_what_a_loop_begins_with_is_to_have_a_gradient_like_what_it_hands_on(leaf: bool, tmp_path: Path) -> None:
+    """The state of a recurrence begins as zeros, which have none; detached, the others would teach it nothing."""
+
+    def program() -> None:
+        cell = torch.compile(lambda state, weight: (state + weight).tanh(), backend="eager")
+        weight, state = torch.ones(3, requires_grad=True), torch.zeros(3, requires_grad=leaf)
+        for _ in range(4):
+            state = cell(state, weight)
+        state.sum().backward()
+        assert weight.grad is not None
+
+    found = observe(tmp_path, program).findings()
+    assert [(one.change.old, one.change.new) for one in found] == [("False", "True")] * (not leaf)
+    for one in found:
+        assert "state.requires_grad_() where it has none yet, as what a loop begins with" in one.advice

@@ -63,7 +63,8 @@ _KINDS = {
     "requires_grad": _Kind(
         "requires_grad of an input",
         "requires_grad of {name} changed {went}",
-        "Call it with tensors that agree in requires_grad: {name}.detach() where no gradient is wanted.",
+        "Call it with tensors that agree in requires_grad: {name}.requires_grad_() where it has none yet, as what a "
+        "loop begins with that hands on its results; {name}.detach() where no gradient is wanted.",
     ),
     "value": _Kind("Python value", _VALUE, advised.value),
     "length": _Kind(
