@@ -150,13 +150,16 @@ def test_a_batch_is_slow_at_the_line_that_looks_found_while_it_was_drawn() -> No
     assert "which is made at train.py:45 (sound = np.convolve(raw" in finding.cause
 
 
-def advised(*guards: Guard, line: int = 61, code: str = "x = self.model(ids)", **fields: object) -> str:
+def advised(
+    *guards: Guard | tuple[Guard, ...], line: int = 61, code: str = "x = self.model(ids)", **fields: object
+) -> str:
     """The advice of the one finding on a function that is compiled again for each of these."""
     compiling = Compiling()
     stack = compiling.story.line(line, code, func="forward")
     compiling.compile("0/0")
     for n, guard in enumerate(guards, 1):
-        compiling.recompile(f"0/{n}", msgspec.structs.replace(guard, stack=stack), **fields)
+        failed = guard if isinstance(guard, tuple) else (guard,)
+        compiling.recompile(f"0/{n}", *(msgspec.structs.replace(one, stack=stack) for one in failed), **fields)
     compiling.story.finish()
     (finding,) = compiling.findings("recompile")
     return finding.advice
@@ -176,6 +179,13 @@ def test_sizes_under_static_shapes_are_marked_dynamic_first_and_few_that_were_ch
     assert many.startswith("Mark the dimension dynamic before the first call")
     assert "without dynamic=False, which makes one graph for the first size and one for all others" in many
     assert "pad dimension 0 of x to a few sizes" in many
+    pairs = [
+        (shape(*went), msgspec.structs.replace(shape(*went), subject="mask"))
+        for went in ((128, 97), (97, 61), (61, 45))
+    ]
+    together = advised(*pairs, dynamic="False")
+    assert together.startswith("Compile without dynamic=False"), "one change, where several inputs change"
+    assert "; or mark the dimensions dynamic before the first call, torch._dynamo.maybe_mark_dynamic(x, 0)" in together
     assert advised(shape(128, 96), shape(96, 64)).endswith("or keep these 3 sizes, each of which is compiled once.")
 
 
