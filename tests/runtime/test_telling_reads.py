@@ -404,3 +404,31 @@ def test_nothing_is_read_without_a_recording() -> None:
     assert readings.due == 0
     assert xlaprof.recording.recorder.active is None
     del value
+
+
+def test_what_a_loop_over_elements_took_out_last_is_no_other_path_of_the_next_batch(told: Callable) -> None:
+    """Guesses are counted one by one, each taken out by itself; the last one is still there with the next batch."""
+
+    def guesses(x: torch.Tensor) -> torch.Tensor:
+        return (x @ torch.ones(4, 3).to("xla")).softmax(-1).cumsum(-1).argmax(-1)
+
+    def story() -> None:
+        counts = [0, 0, 0]
+        for _ in range(3):
+            for _ in range(6):
+                torch.ones(5, 5).to("xla").tanh().sum()
+                xr.sync()
+            for start in (0.0, 1.0):
+                found = guesses((torch.arange(32.0).reshape(8, 4) + start).to("xla"))
+                xr.sync()
+                for guess in found:
+                    counts[int(guess)] += 1
+
+    recorded = told(story)
+    (finding,) = findings(recorded, "transfer", "recompile")
+    assert finding.place.code == "counts[int(guess)] += 1"
+    assert "Bring the whole tensor to the host once, before the loop over its elements" in finding.advice
+    assert "end every turn" not in finding.advice
+    own = [one for one in recorded.of(events.Compile) if one.trigger == "read"]
+    # those of all elements but the first, and that of the barrier which holds the last one
+    assert f"each turn takes another element out, as {len(own)} graphs of its own" in finding.cause

@@ -91,8 +91,8 @@ class Reads:
     def add_graphs(self, facts: Facts, others: Container[int]) -> None:
         """Add the graphs that the reads need for that; ``others``: begins of compiles that have another cause.
 
-        In a loop without a barrier each read ends a graph, and the next one computes anew what it needs of that: only
-        the first graph of the loop would be there without the reads.
+        In a loop without a barrier each read ends a graph, and the next one computes anew what it needs of that, or
+        takes out another element: only the first graph of the loop would be there without the reads.
         """
         own = (one for one in facts.run.compiles if one.stack in self.stacks and one.t not in others)
         records = [one for one in own if not (one.nth and one.stack in facts.once(growing))]
@@ -103,7 +103,8 @@ class Reads:
             alike = (one for one in facts.run.compiles if head(facts.names.loop(one.stack)) == loop)
             first = next(alike, None)
             here = [one for one in records if not grows(facts.run.sites[one.stack])]
-            self.graphs = [one for one in here if one is not first and 2 * one.again >= one.ops]
+            self.graphs = [one for one in here if one is not first and (takes_element(one) or 2 * one.again >= one.ops)]
+            self.graphs += [one for one in facts.run.compiles if leaves_element(facts, self, one)]
 
     @property
     def counted(self) -> ReadEvents:
@@ -269,6 +270,14 @@ def takes_elements(facts: Facts, reads: Reads) -> bool:
     """Whether a loop goes over the elements of a tensor, and reads each: its head takes each out, in a graph."""
     taken = (one for one in facts.run.compiles if one.stack in reads.stacks and takes_element(one))
     return sum(one.change is not None and is_head(facts.place(one.change.stack)) for one in taken) > 1
+
+
+def leaves_element(facts: Facts, reads: Reads, record: CompileRecord) -> bool:
+    """Whether a barrier's graph differs by the element that the loop of these reads took out last, which none read."""
+    change = record.change
+    if record.trigger == "read" or change is None or change.what != "operation" or change.removed:
+        return False
+    return facts.place(change.stack).at == facts.names.loop(reads.stacks[0]).at and takes_elements(facts, reads)
 
 
 def element_read(facts: Facts, records: Iterable[CompileRecord], place: Place) -> Reads | None:

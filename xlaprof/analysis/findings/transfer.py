@@ -51,14 +51,17 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     follows = _follows(read, barrier)
     taken = takes_elements(facts, reads) or (sum(map(takes_element, reads.graphs)) > 1 and not reads.barrier)
     several = reads.count >= HABIT * max(1, facts.step_count)
-    if taken or (several and (takes_outside(facts, place) or goes_over(facts, place))):
-        elements = fill(ELEMENTS, to_host=facts.words.to_host).removesuffix(".")
-        way = way._replace(advice=elements, remedy="", is_when=False, purpose="")
+    elements = taken or (several and (takes_outside(facts, place) or goes_over(facts, place)))
+    if elements:
+        at_once = fill(ELEMENTS, to_host=facts.words.to_host).removesuffix(".")
+        way = way._replace(advice=at_once, remedy="", is_when=False, purpose="")
     purpose = f" {way.purpose}" if way.purpose else ""
     after = f", after the barrier ({named(barrier)})" * bool(
         barrier.line and way.is_when and "barrier" not in way.advice and not follows
     )
-    alone = often == ONCE and reads.op == SCALAR and not reads.barrier  # else a barrier ends the step around its loop
+    alone = (
+        often == ONCE and reads.op == SCALAR and not reads.barrier and not elements
+    )  # else a barrier ends the step around its loop
     if alone and facts.words.barrier and ("sum" in way.advice or "list" in way.advice):
         after = f"; end every turn of the loop with {facts.words.barrier}"
     name = (
@@ -78,7 +81,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         cause=(
             f"{name} reads {way.what} from the device {how_often(facts, reads)}{purpose}, and the host "
             f"stops until it is computed: {reads.how_long()}, and the device has nothing to do until the host has "
-            f"caught up{_apart(reads, barrier, follows)}."
+            f"caught up{_apart(reads, barrier, follows, taken)}."
         ),
         advice=f"{way.advice}{after}.",
         change=FromTo("operation", "the graph up to the barrier", "the graph up to this read")
@@ -100,11 +103,13 @@ def _follows(read: Place, barrier: Place) -> bool:
     return together and read.line > barrier.line > 0 and not barrier.acting.code.startswith(LOOPS)
 
 
-def _apart(reads: Reads, barrier: Place, follows: bool) -> str:
+def _apart(reads: Reads, barrier: Place, follows: bool, taken: bool) -> str:
     """The clause on the graph that the reads need for themselves."""
     compiled = sum(record.dur for record in reads.graphs) / 1e9
     which = "a graph of its own" if len(reads.graphs) == 1 else f"{len(reads.graphs)} graphs of its own"
     own = f", as {which} that took {duration(compiled)} to compile" if compiled else ""
+    if taken and not reads.barrier:
+        return own and f"; each turn takes another element out{own}"
     if not reads.barrier:
         return own and f"; no barrier ends a turn of its loop, so what a read computed is computed once more{own}"
     line = f" ({named(barrier)})" if barrier.line else ""

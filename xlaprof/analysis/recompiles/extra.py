@@ -27,7 +27,7 @@ from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.loop_entry import CONDITIONS, LOOPS, entry, is_first_turn
 from xlaprof.analysis.evidence.looping import Unbarred, beside, growing, unbarred, visits_per_pass
-from xlaprof.analysis.evidence.reads import in_loop, is_own_graph, takes_element
+from xlaprof.analysis.evidence.reads import habits, in_loop, is_own_graph, leaves_element, takes_element
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import head
@@ -314,6 +314,8 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
         return None
     if is_first_turn(facts, record):
         return None
+    if any(leaves_element(facts, reads, record) for reads in facts.once(habits)):
+        return None  # the read's finding has its cost
     if before := entry(facts, record, change):
         return msgspec.structs.replace(change, role="entry", stack=before, made=before, expected=0)
     return change
