@@ -111,10 +111,12 @@ def measure(path: str) -> dict[str, float]:
     """Read and analyse ``path`` in this process, as ``xlaprof report`` does; then only read it, into columns."""
     from xlaprof import log
     from xlaprof.collection import no_collection
+    from xlaprof.commands._loading import prepare
     from xlaprof.reports import fold
 
     begin = time.perf_counter()
     cpu = [time.process_time()]
+    prepare(path)
     run, notes = fold(path)
     cpu.append(time.process_time())
     with no_collection():

@@ -76,9 +76,11 @@ def write(path: Path, events: int) -> Path:
 
 def opening(path: Path) -> None:
     """Print the CPU time until report, steps and timeline are on the screen, and the most memory."""
+    from xlaprof.collection import keep_memory
     from xlaprof.tui.feed import Feed
 
     began = time.process_time()
+    keep_memory()
     with closing(Feed(str(path))) as feed:
         feed.open()
         while (now := feed.advance()).link == "catching up":

@@ -8,22 +8,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
 
 import numpy as np
 
 from xlaprof.events import AnyEvent
 
 from .lines import Decoded, Decoder, Lines, Shaped
-from .numbers import Column, Flags, Text
+from .numbers import WORD, Column, Flags, Replaced, Text
 from .shapes import RUN, Shape, learn
 
 _OFTEN = 8  # lines of a form in a text: it is learnt
 _FORMS, _LIKE, _SHAPES = 512, 8_192, 64  # known at most: forms; lines that others are like; shapes of a form
 _LONGEST = 8_192  # bytes of a line
+_MANY, _TRIES = 64, 16  # lines that are compared at once, and with how many of their length
 _UNKNOWN, _ODD = -1, 0  # instead of the number of a line that others are like
 
-_REPLACED = bytes.maketrans(b"123456789", b"000000000")
 _ZEROS = re.compile(b"0+")
 
 
@@ -46,9 +45,11 @@ class LineReader:
         like = self._numbers_of(lines)
         forms, rows = self._form_of[like], self._row_of[like]
         shaped: list[Shaped] = []
-        for number, form in enumerate(self._numbered, 1):
-            those = np.flatnonzero(forms == number)
-            if len(those):
+        order = np.argsort(forms.astype(np.uint16), kind="stable")
+        borders = np.searchsorted(forms[order], np.arange(1, len(self._numbered) + 2)).tolist()
+        for form, first, past in zip(self._numbered, borders[:-1], borders[1:], strict=True):
+            if past > first:
+                those = order[first:past]
                 shaped += form.shaped(lines, those, rows[those])
         if not shaped:
             return self._careful(text)
@@ -59,20 +60,36 @@ class LineReader:
 
     def _numbers_of(self, lines: Text) -> Column:
         """Of each line the number of what it is like; the forms that come often are learnt."""
-        texts = lines.text.translate(_REPLACED).split(b"\n")[:-1]
-        numbers = np.fromiter(map(self._like.get, texts, repeat(_UNKNOWN)), np.int64, len(texts))
-        new = np.flatnonzero(numbers == _UNKNOWN).tolist()
+        texts = lines.without_digits()
+        numbers = self._of_many(texts, len(lines.end))
+        left = np.flatnonzero(numbers == _UNKNOWN).tolist()
+        text_of = dict(zip(left, map(texts.__getitem__, left), strict=True))
+        numbers[left] = [self._like.get(text, _UNKNOWN) for text in text_of.values()]
+        new = [line for line, number in zip(left, numbers[left].tolist(), strict=True) if number == _UNKNOWN]
         if new and len(self._like) < _LIKE - 1:
-            one = {texts[line]: line for line in new if len(texts[line]) <= _LONGEST}
+            one = {text_of[line]: line for line in new if len(text_of[line]) <= _LONGEST}
             forms = {text: _ZEROS.sub(b"0", text) for text in one}
-            often = Counter(forms.get(texts[line]) for line in new)
+            often = Counter(forms.get(text_of[line]) for line in new)
             for text, key in forms.items():
                 if key not in self._forms and often[key] >= _OFTEN and len(self._forms) < _FORMS:
                     self._forms[key] = self._learnt(lines.lines(one[text], one[text]))
                 if key in self._forms and len(self._like) < _LIKE - 1:
                     self._add(text, self._forms[key])
-            numbers[new] = [self._like.get(texts[line], _ODD) for line in new]
+            numbers[new] = [self._like.get(text_of[line], _ODD) for line in new]
         return np.maximum(numbers, _ODD)
+
+    def _of_many(self, texts: Replaced, count: int) -> Column:
+        """The same without looking at each line by itself: of those that are like many others of their length."""
+        numbers = np.full(count, _UNKNOWN)
+        for length, those in texts.of_length(_LONGEST, _MANY):
+            words = texts.words(those, length) if length else None
+            for _ in range(_TRIES):
+                if words is None or len(those) < _MANY:
+                    break
+                same = (words == words[0]).all(axis=1)
+                numbers[those[same]] = self._like.get(texts[those[0]], _UNKNOWN)
+                those, words = those[~same], words[~same]
+        return numbers
 
     def _learnt(self, line: bytes) -> Form | None:
         shape = learn(line, self._decoder.decode)
@@ -125,14 +142,23 @@ class Form:
         self._length = np.concatenate((self._length, length[:, None]), axis=1)
         return self._end.shape[1] - 1
 
+    def _numbers(self, text: Text, lines: Column, rows: Column) -> tuple[Column, Flags]:
+        """The numbers of lines, a row for each run of digits; and which lines have no number such as 007."""
+        begin = text.begin[lines]
+        which = rows[:1] if (rows == rows[0]).all() else rows  # of all, or of each
+        numbers, good = np.empty((len(self._end), len(lines)), np.int64), np.ones(len(lines), np.bool_)
+        longest = self._length[:, which].max(axis=1)
+        words = (longest > 1).astype(np.int64) + (longest > WORD)  # that each run takes; 0: it is one digit
+        for runs in filter(len, (np.flatnonzero(words == count) for count in range(3))):
+            length = self._length[runs[:, None], which]
+            numbers[runs] = found = text.numbers(begin + self._end[runs[:, None], which], length)
+            if words[runs[0]]:
+                good &= (found >= np.where(length > 1, 10 ** (length - 1), 0)).all(axis=0)
+        return numbers, good
+
     def shaped(self, text: Text, lines: Column, rows: Column) -> Iterator[Shaped]:
         """Those of the lines that are certainly events. ``rows``: the number of what each is like."""
-        begin, length = text.begin[lines], self._length
-        numbers = np.stack(
-            [text.numbers(begin + end[rows], each[rows]) for end, each in zip(self._end, length, strict=True)]
-        )
-        least = np.where(length > 1, 10 ** (length - 1), 0)  # 007 is no number
-        good = (numbers >= np.take(least, rows, axis=1)).all(axis=0)
+        numbers, good = self._numbers(text, lines, rows)
         left, fixed = np.flatnonzero(good), numbers[list(self._first.fixed)]
         for _ in range(_SHAPES):
             if not len(left):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import suppress
 
+from xlaprof.collection import keep_memory
+from xlaprof.columns import LONG
 from xlaprof.errors import UserError
 from xlaprof.log import Follower
 from xlaprof.sources import files, xlaprof_log
@@ -17,6 +20,13 @@ def follow(path: str) -> Follower:
     if follower is None:
         raise UserError(f"{path} is a {source.name}, which does not grow: xlaprof report {path}")
     return follower
+
+
+def prepare(*logs: str) -> None:
+    """Prepare this process, which is ours alone, for reading these recordings."""
+    with suppress(OSError):  # who opens it says why
+        if max(map(os.path.getsize, logs)) > LONG:
+            keep_memory()
 
 
 def natural(text: str) -> int:

@@ -85,9 +85,11 @@ def _show(feed: Feed | FleetFeed, program: Program | None = None) -> int:
     if not (served or drawn):
         raise UserError(f"the terminal UI needs a terminal to draw in; without one: xlaprof report {feed.path}")
 
+    from xlaprof.collection import keep_memory
     from xlaprof.tui.app import LiveApp
     from xlaprof.tui.terminal import drawn_on
 
+    keep_memory()
     with drawn_on() as terminal:
         app = LiveApp(feed.advance, desk=desk(feed, program), is_gone=terminal.is_gone)
         app.run()

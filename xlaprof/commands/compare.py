@@ -18,7 +18,7 @@ from functools import partial
 from xlaprof.analysis.gates.compare import TOLERANCE, compare, obstacles
 from xlaprof.analysis.gates.limits import share
 from xlaprof.collection import no_collection
-from xlaprof.commands._loading import natural
+from xlaprof.commands._loading import natural, prepare
 from xlaprof.errors import UserError
 from xlaprof.reports import fold
 from xlaprof.text.output import write_json
@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @no_collection()
 def run(args: argparse.Namespace) -> int:
+    prepare(args.baseline, args.candidate)
     before, notes_before = fold(args.baseline, args.since_step)
     after, notes_after = fold(args.candidate, args.since_step)
     reports = before.report(args.baseline, notes_before), after.report(args.candidate, notes_after)

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from xlaprof.analysis.model import SEVERITIES, Report
 from xlaprof.collection import no_collection
-from xlaprof.commands._loading import natural
+from xlaprof.commands._loading import natural, prepare
 from xlaprof.errors import UserError
 from xlaprof.reports import fold, reading
 from xlaprof.text.output import write_json
@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if _has_ranks(args.log):
         return _report_ranks(args)
+    prepare(args.log)
     if args.html is not None:
         return _verdict(_write_page(args), args)
     folded, notes = fold(args.log, args.since_step)

@@ -71,7 +71,7 @@ class Distribution:
         count, total, most = counts[some], totals[some], mosts[some]
         mean = total // count
         self._count_in(int(count.sum()), int(total.sum()), int(mean.min()), max(int(mean.max()), int(most.max())))
-        self._buckets.update(weights(mean, count, _edges(), self._grain))
+        self._buckets.update(weights(mean, count, _edge_column(), self._grain))
 
     @property
     def count(self) -> int:
@@ -163,7 +163,7 @@ class Distribution:
         if len(self._values) > _EXACT and "numpy" in sys.modules and max(self._values) < _DAY:  # not worth importing it
             from xlaprof.analysis.timeline.columns.intervals import counts
 
-            return counts(self._values, _edges(), grain)
+            return counts(self._values, _edge_column(), grain)
         return dict(sorted(Counter([_bucket(value) >> grain for value in self._values]).items()))
 
     def compact(self) -> None:
@@ -234,3 +234,10 @@ def _edges() -> list[int]:
             value += 1
         edges.append(value)
     return edges
+
+
+@cache
+def _edge_column() -> Column:
+    import numpy as np
+
+    return np.array(_edges())

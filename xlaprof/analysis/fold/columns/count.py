@@ -21,6 +21,7 @@ from xlaprof.analysis.timeline.columns.intervals import (
     Flags,
     NotVectorizable,
     grouped,
+    marked,
     require,
     rows,
     up_to,
@@ -253,7 +254,7 @@ def _add_scopes(run: Totals, scopes: Kind, ends: Kind, sums: DigestSums) -> None
         digests = np.searchsorted(ends.at, sums.digests.at[found.of])
         ordinals[name] = np.append(ordinals[name], digests) if name in ordinals else digests
     for name, some in ordinals.items():
-        run.scopes[name].add_steps((run.steps_ended + np.unique(some)).tolist())
+        run.scopes[name].add_steps((run.steps_ended + marked(some, len(ends) + 1)).tolist())
 
 
 def _own(inner: list[int], depth: Column, dur: Column) -> Column:

@@ -123,17 +123,25 @@ def up_to(first: int, numbers: Column) -> Column:
     return np.maximum.accumulate(np.concatenate((np.full(1, first), numbers)))
 
 
-def counts(values: Iterable[int], edges: Sequence[int], grain: int) -> dict[int, int]:
-    """The number of values by the edge before them (-1: none), ``1 << grain`` edges as one."""
-    nth = np.searchsorted(np.array(edges), np.fromiter(values, np.int64), "right") - 1
-    kinds, count = np.unique(nth >> grain, return_counts=True)
-    return dict(zip(kinds.tolist(), count.tolist(), strict=True))
+def counts(values: Iterable[int], edges: Column, grain: int) -> dict[int, int]:
+    """The number of values by the edge before them (-1: none), ``1 << grain`` edges as one; ascending."""
+    nth = (np.searchsorted(edges, np.fromiter(values, np.int64), "right") - 1) >> grain
+    count = np.bincount(nth + 1)
+    kinds = np.flatnonzero(count)
+    return dict(zip((kinds - 1).tolist(), count[kinds].tolist(), strict=True))
 
 
-def weights(values: Column, each: Column, edges: Sequence[int], grain: int) -> dict[int, int]:
+def weights(values: Column, each: Column, edges: Column, grain: int) -> dict[int, int]:
     """Like :func:`counts` where each value counts ``each`` times; edges in the order in which they come first."""
-    nth = (np.searchsorted(np.array(edges), values, "right") - 1) >> grain
+    nth = (np.searchsorted(edges, values, "right") - 1) >> grain
     return {kind: int(each[those].sum()) for kind, those in grouped(nth)}
+
+
+def marked(numbers: Column, count: int) -> Column:
+    """The unique numbers, ascending; all are below ``count``."""
+    there = np.zeros(count, np.bool_)
+    there[numbers] = True
+    return np.flatnonzero(there)
 
 
 def sums(numbers: Column, groups: Column, count: int) -> Column:
