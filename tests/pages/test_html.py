@@ -161,6 +161,21 @@ def test_what_is_drawn_of_a_long_run_is_few_and_loses_no_time() -> None:
     assert sum(count for _, count in row.cells["read"].values()) == 19_980
 
 
+def test_what_is_read_of_a_long_run_so_far_is_drawn_no_finer_than_all_of_it_will_be() -> None:
+    at_once, growing = Spans[str, str](2_000), Spans[str, str](2_000)
+    for n in range(20_000):
+        at_once.share = (n + 1) / 20_000
+        for spans in (at_once, growing):
+            spans.add("host", 1_000 * n, 1_000 * n + 900, "read")
+            spans.relieve()
+            assert spans.rows["host"].weight <= 2_000
+        if n == 900:
+            assert at_once.grain > 0 == growing.grain
+            assert at_once.rows["host"].weight <= 2_000 // 10
+    assert at_once.grain == growing.grain, "in the end it makes no difference"
+    assert at_once.rows["host"].cells == growing.rows["host"].cells
+
+
 def test_a_log_of_many_events_is_a_page_of_few_bytes(tmp_path: Path) -> None:
     log = save(clean(20_000).events, tmp_path / "run.log")
     text = page(log)

@@ -190,12 +190,12 @@ class Feed:
         events = self._tail.poll(self._slice_bytes)
         if self._tail.header is not self._header:
             self._begin()
-        if self._header is not None:
-            self._history.feed(events)
         # A poll takes a whole slice unless it meets the end of the file. What is compressed is longer than its file.
         ended = getattr(self._tail, "ended", None)
         most = self._total if ended is not False else self._total - 1
         self._read = self._total if ended else min(self._read + self._slice_bytes, most)
+        if self._header is not None:
+            self._history.feed(events, self._read / max(self._total, 1))
         self._recent.append(events)
         while sum(map(len, self._recent)) - len(self._recent[0]) >= RECENT:
             self._recent.popleft()

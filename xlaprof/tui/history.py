@@ -30,9 +30,11 @@ class History:
         self._window: KeptWindow | None = None  # settled
         self._lock = Lock()  # between those who read on and those who paint
 
-    def feed(self, events: Sequence[AnyEvent]) -> None:
-        """Take events in."""
+    def feed(self, events: Sequence[AnyEvent], share: float = 1.0) -> None:
+        """Take events in. ``share``: how much of what is there of the recording is read with them."""
         with self._lock:
+            for spans in (self._lanes.spans, self.run.window.idle.spans):
+                spans.share = share
             feed_both(self.run, self._lanes, events)
 
     def settle(self, name: str, settled: KeptRun) -> None:

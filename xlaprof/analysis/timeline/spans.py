@@ -3,6 +3,9 @@
 A drawing of a long run shows no stretch that is shorter than a dot. So when there are too many, the short ones become
 sums in cells of equal length (the *grain*), and the long ones stay as they are. The grain doubles until both are few:
 whenever :meth:`Spans.relieve` is called, so that it does not depend on the order of what was added meanwhile.
+
+Of a recording that is there already, of which a tenth was read, they may be a tenth as many: what would become sums
+in the end is not drawn by itself before.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from xlaprof.analysis.sums import twin
 MOST = 400_000  # weight of the stretches and cells kept, of all rows
 _COARSEST = 1 << 62  # ns: a machine word holds it
 _WHOLE = 2  # weight of a stretch; a cell with one kind weighs 1
+_LEAST = 1 / 64  # share of a recording from which on one can tell how many there will be
 
 K = TypeVar("K", bound=Hashable)  # what cells tell apart
 R = TypeVar("R", bound=Hashable)  # keys of rows
@@ -67,24 +71,11 @@ class Row(Generic[K]):
             cells[number] = (held[0] + ns, held[1] + count) if held is not None else (ns, count)
         return len(cells) - before
 
-    def weight_at(self, before: int, grain: int) -> int:
-        """What it would weigh with cells of ``grain``, where they are of ``before``."""
-        of_kind: dict[K, set[int]] = {
-            kind: {number * before // grain for number in cells} for kind, cells in self.cells.items()
-        }
-        long = 0
-        for start, end, kind, _ in self.whole:
-            if end - start < grain:
-                of_kind.setdefault(kind, set()).add(start // grain)
-            else:
-                long += 1
-        return _WHOLE * long + sum(map(len, of_kind.values()))
-
     def coarsen(self, before: int, grain: int) -> None:
         """Have cells of ``grain``, where they were of ``before``, and what is shorter in them."""
         cells, self.cells = self.cells, {}
         for kind, sums in cells.items():
-            self.put(kind, ((number * before // grain, *held) for number, held in sums.items()))
+            self.put(kind, [(number * before // grain, ns, count) for number, (ns, count) in sums.items()])
         short: dict[K, list[tuple[int, int, int]]] = {}
         for start, end, kind, _ in self.whole:
             if end - start < grain:
@@ -100,6 +91,7 @@ class Spans(Generic[R, K]):
     def __init__(self, most: int = 0) -> None:
         self.rows: dict[R, Row[K]] = {}
         self.grain = 0
+        self.share = 1.0  # of the recording, that was read
         self._most = most or MOST
         self._held = 0
 
@@ -121,18 +113,19 @@ class Spans(Generic[R, K]):
 
     def relieve(self) -> None:
         """Where there are too many, have at most half as many, of a coarser grain."""
-        if self._held <= self._most or self.grain == _COARSEST:
+        most = int(self._most * min(max(self.share, _LEAST), 1.0))
+        if self._held <= most:
             return
-        rows, before, grain = self.rows.values(), self.grain, 2 * self.grain
-        if not before:
-            lengths = sorted(one.end - one.start for row in rows for one in row.whole)
-            grain = min(1 << lengths[len(lengths) // 2].bit_length(), _COARSEST)  # half of them are shorter
-        while sum(row.weight_at(before, grain) for row in rows) > self._most // 2 and grain < _COARSEST:
-            grain *= 2
-        for row in rows:
-            row.coarsen(before, grain)
-        self.grain = grain
-        self._held = sum(row.weight for row in rows)
+        rows = self.rows.values()
+        while self._held > most // 2 and self.grain < _COARSEST:
+            before, self.grain = self.grain, 2 * self.grain
+            if not before:
+                lengths = sorted(one.end - one.start for row in rows for one in row.whole)
+                # half of them are shorter
+                self.grain = min(1 << lengths[len(lengths) // 2].bit_length(), _COARSEST)
+            for row in rows:
+                row.coarsen(before, self.grain)
+            self._held = sum(row.weight for row in rows)
 
     def _row(self, key: R) -> Row[K]:
         row = self.rows.get(key)

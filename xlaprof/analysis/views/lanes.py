@@ -118,15 +118,17 @@ class Lanes:
 
 def feed_both(run: Run, lanes: Lanes, events: Sequence[Any]) -> None:
     """Count ``events``, and draw those of the first recording in the log that the run does not leave out."""
-    if run.waiting or ev.Header in present(events):
-        for event in events:
-            run.feed(event)
-            if run.following is None and not run.waiting:
-                lanes.feed(event)
-        return
-    run.feed_batch(events)
+    singly = len(events) if run.waiting else 0
+    if not singly and ev.Header in present(events):
+        singly = 1 + max(n for n, event in enumerate(events) if type(event) is ev.Header)
+    for event in events[:singly]:
+        run.feed(event)
+        if run.following is None and not run.waiting:
+            lanes.feed(event)
+    following = events[singly:] if singly else events
+    run.feed_batch(following)
     if run.following is None:
-        lanes.feed_all(events)
+        lanes.feed_all(following)
 
 
 def title(key: tuple[int, int, int], threads: dict[int, str], devices: int) -> str:
