@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
+import weakref
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ import xlaprof
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.run import Run
 from xlaprof.events import DeviceWait, Execute, Step, StepDigest, TransferFromDevice, TransferToDevice
+from xlaprof.recording import recorder
 from xlaprof.sources.jax.device import APART_NS
 from xlaprof.sources.jax.sites import Site
 from xlaprof.sources.jax.uploads import _of_the_host
@@ -223,6 +228,83 @@ def test_calls_that_come_fast_are_told_together_and_counted_all(tmp_path: Path) 
     done = record(tmp_path / "run.log", program)
     assert sum(one.calls for one in done.of(Execute)) == 5_000
     assert len(done.of(Execute)) < 600
+
+
+def test_quick_calls_are_counted_at_their_line_and_by_their_function_in_whatever_order(tmp_path: Path) -> None:
+    """Calls are compared with those that came before: at another line, of another function, from another thread."""
+
+    @jax.jit
+    def more(x: Any) -> Any:
+        return x + 1
+
+    @jax.jit
+    def less(x: Any) -> Any:
+        return x - 1
+
+    def apply(function: Any, x: Any) -> Any:
+        return function(x)  # either
+
+    def here(x: Any) -> Any:
+        return small(x)  # the same instruction as
+
+    def there(x: Any) -> Any:
+        return small(x)  # that of the first
+
+    start = jnp.ones(3)
+    for function in (small, more, less):
+        function(start)
+
+    def elsewhere() -> None:
+        for _ in range(700):
+            small(start)  # in a thread
+
+    def program() -> None:
+        beside = threading.Thread(target=elsewhere)
+        beside.start()
+        x = start
+        for turn in range(1_200):
+            x = here(there(x))
+            x = apply(more if turn % 3 else less, x)
+            if turn % 4:
+                x = small(x)  # often
+            x = small(x)  # always
+        for _ in range(5):
+            x = here(x)
+        beside.join()
+
+    with recording(tmp_path / "run.log") as recorded:
+        program()
+    done = recorded()
+    run = Run().feed_all(done.events)
+    calls = Counter[tuple[str, int]]()
+    for one in done.of(Execute):
+        calls[run.resolve(one.stack).code, one.program] += one.calls
+    told = sorted((code, count) for (code, _), count in calls.items())
+    assert told == [
+        ("return function(x)  # either", 400),
+        ("return function(x)  # either", 800),
+        ("return small(x)  # that of the first", 1_200),
+        ("return small(x)  # the same instruction as", 1_205),
+        ("small(start)  # in a thread", 700),
+        ("x = small(x)  # always", 1_200),
+        ("x = small(x)  # often", 900),
+    ]
+
+
+def test_a_function_that_was_called_quickly_is_let_go_with_the_next_turn_of_the_writer(tmp_path: Path) -> None:
+    with xlaprof.record(tmp_path / "run.log"):
+        short = jax.jit(lambda x: x + 1)
+        x = jnp.ones(3)
+        for _ in range(300):
+            x = short(x)
+        left = weakref.ref(short)
+        del short
+        assert recorder.active is not None
+        recorder.active.flush()
+        gc.collect()
+        assert left() is None
+        for _ in range(300):
+            x = small(x)
 
 
 def test_calls_are_counted_apart_where_a_compilation_comes_between(tmp_path: Path) -> None:

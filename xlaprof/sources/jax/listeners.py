@@ -93,6 +93,10 @@ class Listeners:
     def counters(self) -> tuple[dict[str, int], dict[str, float]]:
         return {}, {}
 
+    def each_period(self) -> None:
+        """In the writer's thread, several times a second."""
+        self._device.each_period()
+
     def detach(self) -> None:
         self._reads.detach()
         self._device.detach()

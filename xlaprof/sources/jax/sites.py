@@ -16,6 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof.recording.stacks import RawFrame
@@ -110,13 +111,18 @@ class Site:
     """A place that calls a jitted function."""
 
     __slots__ = (
-        "arguments", "calls", "every", "frames", "fresh", "last", "lengths", "name", "owed", "own", "path", "program",
-        "ran", "runs", "sent", "skip", "stack", "told", "uploads", "visits",
+        "arguments", "at", "calls", "code", "every", "frames", "fresh", "fun", "last", "lengths", "name", "owed", "own",
+        "path", "program", "ran", "runs", "sent", "skip", "stack", "then", "told", "uploads", "visits",
     )  # fmt: skip
 
     def __init__(self, program: int, name: str, frames: tuple[RawFrame, ...], stack: int, own: bool) -> None:
         self.program, self.name, self.frames, self.stack = program, name, frames, stack
         self.own = own  # a function of the program's, called at a line of the program
+        self.then = self  # the site of the call that came after the latest one here
+        #: the latest call: the function, held only while calls come quickly, the code that calls it, and where in it
+        self.fun: Any = None
+        self.code: CodeType | None = None
+        self.at = -1
         self.arguments: Arguments | None = None  # those of its latest program, while they are looked at
         self.path: tuple[Any, ...] | None = None  # to the smallest result, within plain containers
         self.calls = self.visits = self.skip = self.last = self.ran = self.told = 0
@@ -138,3 +144,46 @@ class Site:
         self.owed += self.skipped
         self.calls += self.skipped
         self.every, self.skip, self.told = 1, 0, 0
+
+
+class Places:
+    """The site of each call: by ids of the function and of the code that calls it, and the instruction.
+
+    Code objects are held, for a hash of one takes microseconds. A function is held by its site only where calls are
+    told together, and until :meth:`let_go`: it is compared by ``is`` there, which costs a tenth of what an id does.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._sites: dict[tuple[int, int, int], Site] = {}
+        self._codes: dict[int, CodeType] = {}
+        self._quick: set[Site] = set()  # those that hold their function
+
+    def find(self, fun: Any, frame: FrameType) -> Site | None:
+        code, at = frame.f_code, frame.f_lasti
+        site = self._sites.get((id(fun), id(code), at))
+        if site is not None and site.skip:
+            site.fun, site.code, site.at = fun, code, at
+            self._quick.add(site)
+        return site
+
+    def found(self, fun: Any, frame: FrameType) -> Site | None:
+        """The same, where the frame is not that of the call: one further out."""
+        return self._sites.get((id(fun), id(frame.f_code), frame.f_lasti))
+
+    def put(self, fun: Any, frame: FrameType, site: Site) -> None:
+        if len(self._sites) >= self._most:
+            self._sites.clear()
+            self._codes.clear()
+        code = frame.f_code
+        self._codes[id(code)] = code
+        self._sites[id(fun), id(code), frame.f_lasti] = site
+
+    def let_go(self) -> None:
+        """No function is held any more. In any thread: a call that comes meanwhile is looked up."""
+        while self._quick:
+            self._quick.pop().fun = None
+
+    def clear(self) -> None:
+        self.let_go()
+        self._sites.clear()

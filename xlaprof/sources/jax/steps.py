@@ -38,7 +38,12 @@ class Steps:
     def visited(self, site: Site, now: int, tid: int) -> None:
         """A function of the program's is called at a line of it."""
         rec = self._rec
-        if self._named or rec.turns != self._made or any(type(one[0]).__name__ == "StepTrace" for one in rec.here.open):
+        scopes = rec.here.open
+        if (
+            self._named
+            or rec.turns != self._made
+            or (scopes and any(type(one[0]).__name__ == "StepTrace" for one in scopes))
+        ):
             self._named = True
             return
         site.visits += 1

@@ -44,6 +44,7 @@ _DEEP = 3  # containers in each other: of arguments
 _LEAVES = 64  # of the arguments of a call: further ones count as new
 _KEPT = 4_096  # arguments whose time is known
 _NUMBERS = (bool, int, float, complex)
+_OF_NUMPY = (np.ndarray, np.generic)
 
 
 class _Leaf(NamedTuple):
@@ -331,11 +332,14 @@ def _arrays(items: Any, deep: int, path: tuple[Any, ...]) -> Iterator[_Leaf]:
 def _of_the_host(values: Any, deep: int) -> tuple[int, int]:
     """Bytes and number of NumPy arrays and Python numbers."""
     size = count = 0
+    array = internals.array_class()
     for one in values:
         kind = type(one)
+        if kind is array:  # as most are: a call may have thousands
+            continue
         if kind in _NUMBERS:
             size, count = size + 4, count + 1
-        elif isinstance(one, np.ndarray | np.generic):
+        elif isinstance(one, _OF_NUMPY):
             size, count = size + one.nbytes, count + 1
         elif deep and kind in (tuple, list, dict):
             more = _of_the_host(one.values() if kind is dict else one, deep - 1)
