@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/lowerings.py [--repeat 7]
 
 A training step with SGD, CPU seconds of the process, which is pinned to one core. "first": with compiling; "each": the
-least of the others. Convolutions of few windows by a large kernel are products of matrices here; the other way is
-XLA's convolution. Recurrent layers are a loop on the device; the other way is PyTorch's composition, as PyTorch/XLA
-has it.
+least of the others. Convolutions of few windows by a large kernel, or by one element, are products of matrices here,
+and depthwise ones are sums over the elements of the kernel; the other way is XLA's convolution. Recurrent layers are a
+loop on the device; the other way is PyTorch's composition, as PyTorch/XLA has it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 os.environ["XLAPROF_CACHE_DIR"] = "off"  # compiling is part of what is measured
 
 import torch
-from models import resnet
+from models import mobilenet, resnet
 from torch import nn
 
 import xlaprof.runtime as xr
 from xlaprof.runtime import parity
-from xlaprof.runtime.lowering import few_windows
+from xlaprof.runtime.lowering import depthwise, few_windows
 
 
 class Case(NamedTuple):
@@ -49,13 +49,13 @@ class Times(NamedTuple):
 
 @contextmanager
 def as_convolutions() -> Iterator[None]:
-    """No convolution becomes a product of matrices."""
-    ours = few_windows.are_few
-    few_windows.are_few = lambda *_: False
+    """No convolution becomes a product of matrices, or a sum."""
+    ours = few_windows.are_few, depthwise.is_depthwise
+    few_windows.are_few = depthwise.is_depthwise = lambda *_: False
     try:
         yield
     finally:
-        few_windows.are_few = ours
+        few_windows.are_few, depthwise.is_depthwise = ours
 
 
 @contextmanager
@@ -71,6 +71,7 @@ def composed() -> Iterator[None]:
 
 CASES = (
     Case("ResNet-18, 4 images of 64 x 64", resnet.resnet18, (4, 3, 64, 64), as_convolutions),
+    Case("MobileNetV2, 4 images of 64 x 64", mobilenet.mobilenet_v2, (4, 3, 64, 64), as_convolutions),
     Case("LSTM 64 -> 128, 60 steps", lambda: nn.LSTM(64, 128), (60, 16, 64), composed),
     Case("GRU 64 -> 128, 60 steps", lambda: nn.GRU(64, 128), (60, 16, 64), composed),
 )

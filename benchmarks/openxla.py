@@ -5,8 +5,8 @@
 The documents' speed-up is lazy time over Dynamo's, for inference, and for the forward and backward pass of one training
 step, on a TPU that is faster than the host. On a CPU the device's work is most of either, so beside the speed-up of the
 whole step stands that of the host's part: CPU time of the calling threads until everything is handed over, which is
-what an accelerator would wait for. Process CPU time on one core (the process pins itself), best of the repeats.
-``--quick`` takes images of 64 x 64.
+what an accelerator would wait for. Beside them stand lazy mode's and Dynamo's time over eager PyTorch's on the CPU.
+Process CPU time on one core (the process pins itself), best of the repeats. ``--quick`` takes images of 64 x 64.
 """
 
 from __future__ import annotations
@@ -77,6 +77,21 @@ def best(step: Step, repeat: int) -> tuple[float, float]:
     return min(host) * 1e3, min(whole) * 1e3
 
 
+def eager(model: torch.nn.Module, x: torch.Tensor, train: bool, repeat: int) -> float:
+    """Least CPU ms of the same step in PyTorch's eager mode on the CPU."""
+    model.train(train)
+
+    def step() -> object:
+        with torch.set_grad_enabled(train):
+            y = model(x)
+        if train:
+            model.zero_grad(set_to_none=True)
+            y.sum().backward()
+        return y
+
+    return best(step, repeat)[1]
+
+
 def inference(model: torch.nn.Module, x: torch.Tensor) -> tuple[Step, Step]:
     """One forward pass: lazy, openxla."""
     fast = torch.compile(model.eval(), backend="openxla")
@@ -113,20 +128,22 @@ def training(model: torch.nn.Module, x: torch.Tensor) -> tuple[Step, Step]:
     return lambda: step(loss_of), lambda: step(fast)
 
 
-def measure(name: str, args: argparse.Namespace) -> list[tuple[float, float]]:
-    """``(speed-up of the whole step, of the host's part)`` in inference and training."""
+def measure(name: str, args: argparse.Namespace) -> list[tuple[float, float, float, float]]:
+    """``(speed-up of the whole step, of the host's part, lazy / eager, openxla / eager)`` in inference and training."""
     torch.manual_seed(0)
     torch._dynamo.reset()
-    model = MODELS[name][0]().to("xla")
+    model = MODELS[name][0]()
     size = (64, 16) if args.quick else (224, 128)
-    x = batch(name, args.batch, *size).to("xla")
+    x = batch(name, args.batch, *size)
+    there = [eager(copy.deepcopy(model), x, train, args.repeat) for train in (False, True)]
+    model, x = model.to("xla"), x.to("xla")
     xr.sync(wait=True)
     ratios = []
-    for kind in (inference, training):
+    for kind, at_once in zip((inference, training), there, strict=True):
         lazy, compiled = kind(copy.deepcopy(model) if kind is inference else model, x)
         xr.sync(wait=True)
         (lazy_host, lazy_whole), (host, whole) = best(lazy, args.repeat), best(compiled, args.repeat)
-        ratios.append((lazy_whole / whole, lazy_host / host))
+        ratios.append((lazy_whole / whole, lazy_host / host, lazy_whole / at_once, whole / at_once))
     return ratios
 
 
@@ -183,7 +200,7 @@ def llama(repeat: int) -> None:
 
 
 def row(values: tuple[float, ...]) -> str:
-    return "".join(f"{value:11.2f}" for value in values)
+    return "".join(f"{value:14.2f}" for value in values)
 
 
 def geometric_mean(values: list[float]) -> float:
@@ -202,19 +219,21 @@ def main() -> None:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     print(machine.tell())
     llama(max(args.repeat, 20))
-    titles = ("inference", "host", "documents", "training", "host", "documents")
-    print(f"\n{'lazy / openxla':18}" + "".join(f"{title:>11}" for title in titles))
+    titles = ("whole", "host", "documents", "lazy/eager", "openxla/eager")
+    print(f"\n{'lazy / openxla':18}" + 2 * "".join(f"{title:>14}" for title in titles))
+    print(" " * 18 + f"{'inference':>14}" + " " * 14 * (len(titles) - 1) + f"{'training':>14}")
     rows = []
     for name in args.models:
-        (whole, host), (train_whole, train_host) = measure(name, args)
-        rows.append((whole, host, train_whole, train_host))
-        there = DOCUMENTS[name]
-        print(f"{name:18}" + row((whole, host, there[0], train_whole, train_host, there[1])), flush=True)
+        kinds = measure(name, args)
+        rows.append([value for kind in kinds for value in kind])
+        there = zip(kinds, DOCUMENTS[name], strict=True)
+        print(f"{name:18}" + "".join(row((*kind[:2], peer, *kind[2:])) for kind, peer in there), flush=True)
         gc.collect()
         xr.clear_compile_cache()
     if rows:
-        a, b, c, d = (geometric_mean(list(column)) for column in zip(*rows, strict=True))
-        print(f"{'geometric mean':18}" + row((a, b, MEANS[0], c, d, MEANS[1])))
+        means = [geometric_mean(list(column)) for column in zip(*rows, strict=True)]
+        halves = zip((means[:4], means[4:]), MEANS, strict=True)
+        print(f"{'geometric mean':18}" + "".join(row((*half[:2], peer, *half[2:])) for half, peer in halves))
 
 
 if __name__ == "__main__":

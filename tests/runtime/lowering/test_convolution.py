@@ -123,6 +123,43 @@ def test_gradients_are_convolutions_that_xla_has_fast_kernels_for(dims: int, gro
     assert transposed is (of_input["window_strides"] == (2,) * dims)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_depthwise_convolutions_are_sums_over_the_kernel(dims: int, transposed: bool) -> None:
+    """XLA on a CPU has no fast kernel for a group per channel: the sums took up to a hundred times less."""
+    convolutions = {1: (F.conv1d, F.conv_transpose1d), 2: (F.conv2d, F.conv_transpose2d)}
+    conv = convolutions.get(dims, (F.conv3d, F.conv_transpose3d))[transposed]
+    size = (3, 2, 2)[:dims]
+
+    def story() -> None:
+        for per_channel in (1, 2):
+            for options in ({}, {"stride": 2, "padding": 1}, {"dilation": 2, "padding": 3}):
+                shape = (4, per_channel) if transposed else (4 * per_channel, 1)
+                w = torch.randn(*shape, *size, requires_grad=True)
+                x = torch.randn(2, 4, *(7, 6, 5)[:dims], requires_grad=True)
+                _both_ways(conv(x, w, torch.randn(4 * per_channel, requires_grad=True), groups=4, **options))
+
+    assert check(story).checked["aten.convolution_backward.default"] == 6
+
+    x, grad = jnp.ones((2, 4, *[8] * dims)), jnp.ones((2, 4, *(9 - n for n in size)))
+    if transposed:
+        x, grad = grad, x
+    geometry = [[1] * dims, [0] * dims, [1] * dims, transposed, [0] * dims, 4]
+    steps = jax.make_jaxpr(
+        lambda weight: (
+            convolution(None, x, weight, None, *geometry),  # type: ignore[arg-type]
+            convolution_backward(None, grad, x, weight, None, *geometry, [True, True, False])[:2],  # type: ignore[arg-type]
+        )
+    )
+    assert "conv_general_dilated" not in str(steps(jnp.ones((4, 1, *size))))
+    large = (70, 1, 1)[:dims]  # so many terms are long to compile
+    x = jnp.ones((2, 4, *[80] * dims))
+    if not transposed:
+        assert "conv_general_dilated" in str(
+            jax.make_jaxpr(lambda w: convolution(None, x, w, None, *geometry))(jnp.ones((4, 1, *large)))
+        )
+
+
 def test_uneven_geometry_and_depthwise() -> None:
     def story() -> None:
         x = torch.randn(1, 6, 11, 9, requires_grad=True)
@@ -154,6 +191,10 @@ def test_other_precisions_keep_long_sums_exact(dtype: torch.dtype) -> None:
         x = (torch.rand(1, 256, 6, 6) + 0.5).to(dtype).requires_grad_()
         w = (torch.rand(8, 256, 3, 3) / 256).to(dtype).requires_grad_()
         out = F.conv2d(x, w)
+        out.backward(torch.ones_like(out))
+        x = (torch.rand(1, 4, 48, 48) + 0.5).to(dtype).requires_grad_()
+        w = (torch.rand(4, 1, 7, 7) / 49).to(dtype).requires_grad_()
+        out = F.conv2d(x, w, groups=4)
         out.backward(torch.ones_like(out))
 
     check(story)

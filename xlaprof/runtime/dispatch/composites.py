@@ -300,13 +300,13 @@ def batch_norm(args: Args, kwargs: Kwargs) -> Any:
     x, weight, bias, mean, var, training, momentum, eps = args
     if mean is None or var is None:
         return aten._native_batch_norm_legit.no_stats(x, weight, bias, training, momentum, eps)
+    if not training:  # nothing of the batch is saved: PyTorch's own shapes of the functional form say that it is
+        return aten._native_batch_norm_legit_no_training.default(x, weight, bias, mean, var, momentum, eps)
     y, saved_mean, saved_rstd, new_mean, new_var = aten._native_batch_norm_legit_functional.default(
         x, weight, bias, mean, var, training, momentum, eps
     )
     # Half precision keeps float32 statistics beside parameters of float32 only.
     dtype = x.dtype if x.dtype is mean.dtype else saved_mean.dtype
-    if not training:  # nothing of the batch is saved
-        return y, x.new_empty((0,), dtype=dtype), x.new_empty((0,), dtype=dtype)
     mean.copy_(new_mean)
     var.copy_(new_var)
     return y, saved_mean.to(dtype), saved_rstd.to(dtype)

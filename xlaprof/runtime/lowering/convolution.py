@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from . import few_windows
+from . import depthwise, few_windows
 from .few_windows import Geometry
 from .registry import Array, Ctx, Ints, MaybeArray, lower
 
@@ -30,6 +30,8 @@ def _plain(x: Array, weight: Array, geometry: Geometry, spread: Ints | None = No
     windows = geometry.windows(x.shape[2:], weight.shape[2:])
     if spread is None and few_windows.are_few(x.shape[0], windows, weight, geometry):
         return few_windows.plain(x, weight, geometry)
+    if depthwise.is_depthwise(weight, geometry):
+        return depthwise.plain(x, weight, geometry, spread)
     layout = "DHW"[5 - x.ndim :]
     return lax.conv_general_dilated(
         x,
@@ -67,6 +69,8 @@ def _of_weight(x: Array, grad: Array, weight: Array, geometry: Geometry) -> Arra
     """The gradient of :func:`_plain` in its weight, where the gradient in its result is ``grad``."""
     if few_windows.are_few(grad.shape[0], grad.shape[2:], weight, geometry):
         return few_windows.of_weight(x, grad, weight, geometry)
+    if depthwise.is_depthwise(weight, geometry):
+        return depthwise.of_weight(x, grad, weight, geometry)
     groups, kernel = geometry.groups, weight.shape[2:]
     if groups == 1 or weight.shape[1] == 1:
         of_weight: tuple[Array] = jax.linear_transpose(lambda w: _plain(x, w, geometry), weight)(grad)

@@ -39,8 +39,9 @@ class Geometry(NamedTuple):
 
 
 def are_few(batch: int, windows: Sequence[int], weight: Array, geometry: Geometry) -> bool:
-    """Are the windows no larger than the kernel ``weight``, ``(out, in, *kernel)``?"""
-    return geometry.groups == 1 and 0 < batch * math.prod(windows) <= weight.shape[0]
+    """Are the windows no larger than the kernel ``weight``, ``(out, in, *kernel)``, or single elements?"""
+    count = batch * math.prod(windows)
+    return geometry.groups == 1 and count > 0 and (count <= weight.shape[0] or math.prod(weight.shape[2:]) == 1)
 
 
 def plain(x: Array, weight: Array, geometry: Geometry) -> Array:

@@ -1,4 +1,4 @@
-"""Meta functions for operators that PyTorch has no meta kernel for: the same arguments, over meta tensors."""
+"""Meta functions for operators that PyTorch has none for, or not the CPU's: the same arguments, over meta tensors."""
 
 from __future__ import annotations
 
@@ -54,6 +54,12 @@ def _multilabel_margin_loss(self: torch.Tensor, target: torch.Tensor, reduction:
     return loss.new_empty(()) if target.ndim <= 1 else loss, among
 
 
+def _batch_norm_in_evaluation(x: torch.Tensor, weight: Any, bias: Any, mean: torch.Tensor, *_: Any) -> Any:
+    # PyTorch's own has the statistics that a GPU returns; the CPU returns none
+    none = x.new_empty(0, dtype=mean.dtype)
+    return torch.empty_like(x), none, torch.empty_like(none)
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "geqrf": _geqrf,
     "histogram.bin_ct": lambda x, bins=100, **_: (x.new_empty(bins), x.new_empty(bins + 1)),
@@ -69,6 +75,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _quantized,
     "_ctc_loss.Tensor": _ctc_loss,
     "_grouped_mm": _grouped_mm,
+    "_native_batch_norm_legit_no_training": _batch_norm_in_evaluation,
     "multilabel_margin_loss_forward": _multilabel_margin_loss,
 }
 #: operator -> its meta function
