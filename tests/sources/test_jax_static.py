@@ -190,6 +190,14 @@ def test_the_parts_of_static_values() -> None:
     assert len(static.parts("x", deep)) < 20
 
 
+def test_a_part_of_a_named_tuple_has_the_name_of_its_field(tell: Tell) -> None:
+    """As an optimizer's moments have, of which the second alone changes its size."""
+    total = jax.jit(lambda state: state[0].first["w"].sum() + state[0].second["w"].sum())
+    run = tell(lambda: [total((Pair({"w": np.ones(3)}, {"w": np.ones(size)}),)) for size in (4, 5)])
+    [(change,)] = [changes for changes in run.changes("<lambda>") if changes]
+    assert (change.kind, change.name) == ("shape", "state[0].second['w']")
+
+
 def test_values_of_arrays_and_addresses_are_in_no_text() -> None:
     secret = np.full(3, 1234.5)
     for value in (secret, jnp.asarray(secret), [secret], Pair(secret, Model(1)), functools.partial(Model(2), secret)):

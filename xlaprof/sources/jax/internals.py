@@ -113,9 +113,15 @@ def lowered() -> Any:
 
 def one_level(value: Any) -> tuple[list[tuple[Any, Any]], Any] | None:
     """Of a node of a pytree: its children with their keys, and what it has besides. None: it is a leaf."""
-    registry: Any = sys.modules["jax.tree_util"].default_registry
-    found = registry.flatten_one_level_with_keys(value)
-    return None if found is None else (list(found[0]), found[1])
+    tree: Any = sys.modules["jax.tree_util"]
+    found = tree.default_registry.flatten_one_level_with_keys(value)
+    if found is None:
+        return None
+    children = list(found[0])
+    fields = getattr(value, "_fields", ())
+    if isinstance(value, tuple) and len(fields) == len(children):  # jaxlib 0.10 gives each the first field's name
+        children = [(tree.GetAttrKey(field), child) for field, (_, child) in zip(fields, children, strict=True)]
+    return children, found[1]
 
 
 def keys(path: Any) -> str:
