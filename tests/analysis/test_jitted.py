@@ -381,11 +381,15 @@ def test_a_program_that_was_asked_for_ahead_is_its_functions_and_no_operation_ou
     assert "Operations outside" not in section.charges[0].why
 
 
-def test_a_state_that_is_copied_within_the_call_costs_what_the_host_is_in_it() -> None:
-    """XLA's client for CPUs runs a copy within the call: no plain Python, and nothing that could be moved elsewhere."""
+@pytest.mark.parametrize("mib", [54, 20])
+def test_a_state_that_is_copied_within_the_call_costs_what_the_host_is_in_it(mib: int) -> None:
+    """XLA's client for CPUs runs a copy within the call: no plain Python, and nothing that could be moved elsewhere.
+
+    Whatever its size, if it is felt.
+    """
     story = Jitted()
     insert, name = story.line(39, "replay = insert(replay, items)", outer=(90,), loops=(38,)), story.text("insert")
-    story.emit(Undonated(story.now, name, insert, ["replay"], arrays=2, bytes=54 << 20, calls=16))
+    story.emit(Undonated(story.now, name, insert, ["replay"], arrays=2, bytes=mib << 20, calls=16))
     for turn in range(40):
         with story.step("step"):
             if turn == 0:
@@ -398,6 +402,19 @@ def test_a_state_that_is_copied_within_the_call_costs_what_the_host_is_in_it() -
     assert (found.place.line, round(found.cost_s, 1)) == (39, 2.0)
     assert "The host is in this call for 2.00 s while the device has nothing else to do" in found.cause
     assert story.findings("idle_gap") == []
+
+
+def test_a_small_state_that_is_copied_unfelt_is_not_told() -> None:
+    story = Jitted()
+    insert, name = story.line(39, "replay = insert(replay, items)", outer=(90,), loops=(38,)), story.text("insert")
+    story.emit(Undonated(story.now, name, insert, ["replay"], arrays=2, bytes=20 << 20, calls=16))
+    for turn in range(40):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.execute("step", 50, story.call)
+            story.spend(50)
+    assert story.findings("donation") == []
 
 
 @pytest.mark.parametrize(("ms", "turns", "found"), [(3_000, 40, 1), (200, 40, 0), (3_000, 120, 0)])
@@ -416,6 +433,24 @@ def test_sizes_that_were_chosen_are_told_where_few_calls_share_what_takes_most_o
     assert [one.count for one in told] == [7] * found
     for one in told:
         assert "to one size (440 was the largest so far)" in one.advice
+
+
+@pytest.mark.parametrize(("change", "found"), [((32, 40, 24), 0), ((24, 40, 24), 1), ((32, 37, 24), 1)])
+def test_two_lengths_that_are_round_and_share_many_calls_were_chosen(change: tuple[int, int, int], found: int) -> None:
+    """Clips are short or long. A last batch is smaller, and a length that is not round comes with the data."""
+    story, shape = Jitted(), "f32[{},{},{}]".format
+    batch = change[0]
+    for turn in range(60):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            if turn == 4:
+                at = 1 if batch == 32 else 0
+                differs = ArgumentChange("shape", "x", shape(32, 24 if at else 40, 24), shape(*change), at)
+                story.made(differs, ms=9_000, versions=1)
+            story.execute("step", 5, story.call)
+            story.spend(20)
+    assert len(story.found("recompile")) == found
 
 
 @pytest.mark.parametrize(("versions", "cost_s"), [(0, 4.0), (3, 9.0)])

@@ -10,20 +10,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from itertools import count
+from typing import NamedTuple
 
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.jit import memory
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names
 from xlaprof.analysis.places import culprit, short
-from xlaprof.analysis.principles import DEAR, LOOKED_NS, MOST, PART
+from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS, MOST, PART
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.timeline.occasions import rhythm
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.events import Undonated
 
-_BYTES = 32 << 20  # of arguments that are copied: for less nobody changes a program
+from .facts import Facts
+
+_BYTES = 32 << 20  # of arguments that are copied: for less memory alone nobody changes a program
 _UNSURE = frozenset({host.GLIMPSE, host.CPU})
 
 #: the thread in which the runtime's loader draws batches from the program's loader, and the key of its activity
@@ -144,22 +147,29 @@ def activities(run: Fold) -> Iterator[Activity]:
     yield from by_line.values()
 
 
-def in_calls(run: Fold) -> dict[tuple[str, int], Activity]:
-    """The host's time in calls of what is compiled, by the line that calls: XLA runs small programs within the call."""
-    found = ((heaviest(run.names, one).at, one) for one in activities(run) if one.kind == host.DISPATCH)
-    return {at: one for at, one in found if at[1]}
+class Copied(NamedTuple):
+    """A call that makes results beside large arguments which nothing needs any more."""
+
+    event: Undonated
+    share: float  # of the program's memory, on all its devices, that these arguments take
+    call: Activity | None  # the host's time in it: XLA runs small programs within the call
 
 
-def copying(run: Fold) -> list[tuple[Undonated, float]]:
-    """Calls that make results beside large arguments which nothing needs any more, by the program looked at last; and
-    the share of its memory, on all its devices, that these arguments take."""
-    found = []
+def copying(facts: Facts) -> list[Copied]:
+    """Such calls, by the program looked at last: of much memory, or where the copy is felt."""
+    run, found = facts.run, []
+    if not run.jit.undonated:
+        return []
+    dispatched = ((heaviest(run.names, one).at, one) for one in activities(run) if one.kind == host.DISPATCH)
+    calls = {at: one for at, one in dispatched if at[1]}
     for event in {(one.func, one.stack): one for one in run.jit.undonated}.values():
         needs = run.jit.needs.get((event.func, event.stack))
         whole = memory(needs.largest) * max(1, needs.largest.devices) if needs is not None else event.bytes
         share = event.bytes / max(1, whole)
-        if event.bytes >= _BYTES and share >= DEAR:
-            found.append((event, share))
+        call = calls.get(facts.place(event.stack).at)
+        felt = call is not None and call.total >= FELT * facts.idle.window_s * 1e9
+        if share >= DEAR and (event.bytes >= _BYTES or felt):
+            found.append(Copied(event, share, call))
     return found
 
 

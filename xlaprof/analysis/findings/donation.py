@@ -1,7 +1,8 @@
 """donation: a jitted function makes results beside arguments of the same shapes that nothing needs any more.
 
 Of JAX's programs. XLA could write the results in the place of these arguments, if they were donated. Counted are large
-arrays that were gone when the function was called next, in each of the calls looked at. Cost: memory, as much as the
+arrays that were gone when the function was called next, in each of the calls looked at, and smaller ones where the
+copy is felt. Cost: memory, as much as the
 arguments take; seconds where the host is seen in the call while the device idles, for XLA's client for CPUs runs a
 program that is little else than that copy within the call.
 """
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from xlaprof.analysis.evidence.activities import Activity, copying, in_calls
+from xlaprof.analysis.evidence.activities import Activity, copying
 from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
@@ -32,10 +33,7 @@ _ADVICE = {
 
 def find(facts: Facts) -> Iterator[Finding]:
     """At most one finding for each line that calls such a function: by the program that was looked at last."""
-    copies = copying(facts.run)
-    calls = in_calls(facts.run) if copies else {}
-    for event, share in copies:
-        yield _finding(facts, event, share, calls.get(facts.place(event.stack).at))
+    yield from (_finding(facts, *copied) for copied in facts.once(copying))
 
 
 def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None) -> Finding:

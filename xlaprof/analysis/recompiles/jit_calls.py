@@ -194,8 +194,10 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
     sizes = {str(size) for change in changes for size in sizes_of(change)}
     calls = sum(facts.run.executions_at.get(stack, 0) for stack in {record.event.stack for record in group})
     cheap = _ns(group) < max(LARGE * facts.wall_s, LONG_S) * 1e9
-    pays = cheap or are_doubled(sizes) or calls >= MANY * len(sizes)
-    return len(sizes) > 2 and are_chosen(sizes) and pays
+    shared = calls >= MANY * len(sizes)
+    pays = shared or cheap or are_doubled(sizes)
+    several = len(sizes) > 2 or (shared and changes[0].dim > 0)  # two sizes of a batch are a whole and a last one
+    return several and are_chosen(sizes) and pays
 
 
 def _is_warm_up(facts: Facts, group: list[JitRecord]) -> bool:
