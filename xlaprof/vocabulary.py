@@ -59,6 +59,8 @@ class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
     #: the setting that makes every Python number an input of the graph, and how to run with it; "" where there is none
     scalars_as_inputs: String = "XLA_NO_SPECIAL_SCALARS=1"
     scalars_as_inputs_code: String = "XLA_NO_SPECIAL_SCALARS=1 python train.py"
+    #: what to make of a loop that goes on until a value says so, which the host reads in each turn
+    until: String = "Run a fixed number of turns with a mask ({arrays}.where)"
     #: gives an array its sharding
     shard: String = "mark_sharding"
 

@@ -41,7 +41,7 @@ ELSEWHERE = {
     "Call what torch.compile returns": _PAGES,
     "to XLA for good": _PAGES,
     "Write the loop with jax.lax.scan": _PAGES,
-    "into one function under jax.jit, or the whole loop into jax.lax.scan": _PAGES,
+    "into one function under jax.jit: one dispatch for all": _PAGES,
     "Leave it out of the loop: what is dispatched": _PAGES,
     "Return the values from the jitted function": _PAGES,
     "Compile what one turn computes": "test_compiling_what_one_turn_computes_makes_one_small_graph",

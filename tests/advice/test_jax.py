@@ -388,7 +388,7 @@ CASES = [
     Case("Make {name} an array of one dtype (jnp.asarray(value, jnp.float32)", static_field, field_of_data),
     Case("Write the dropout with a rate that is an array", rate_of_dropout, rate_as_variable),
     Case("Make it once, outside of the loop, and pass the same object", new_objects, one_object),
-    Case("under jax.jit, which is made once: what it calls is then traced once", eager_map, jitted_map),
+    Case("under jax.jit, which is made once{method}: what it calls is then traced once", eager_map, jitted_map),
     Case("pass it at its full length", growing_curve, whole_curve),
     Case("is longer in each call, and each length has a program of its own: empty it", collected, emptied),
     Case("Collect what belongs together in one array", joined, joined_on_the_host),
@@ -463,7 +463,7 @@ def test_a_loop_in_which_python_decides_by_what_it_reads_becomes_one_scan(tmp_pa
     [finding] = [one for one in found if one.kind == "op_by_op"]
     assert finding.place.code == "if bool(np.log(rng.random()) < value - current):"
     assert finding.advice.startswith("Decide with jnp.where at test_jax.py:")
-    assert "put the whole loop into jax.lax.scan" in finding.advice
+    assert "put the whole loop into one function under jax.jit, as a jax.lax.scan" in finding.advice
     _, left = recorded(tmp_path / "after.log", lambda: scanned(jax.random.split(jax.random.PRNGKey(0), turns)))
     assert left == ()
 

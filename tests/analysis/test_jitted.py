@@ -495,3 +495,28 @@ def test_what_is_computed_of_the_same_data_in_each_turn_is_to_be_computed_once(c
     assert ("Do once, before the loop" in found.advice) is once
     assert ("train.py:12 brings to the device again and again (i16[64,512,512])" in found.advice) is once
     assert "under jax.jit" in found.advice
+
+
+def test_a_library_that_loops_over_leaves_is_called_by_a_function_that_is_to_be_one_program() -> None:
+    """A method updates by optax beside a jitted gradient: two lines, several of optax's below one of them."""
+    story = Jitted()
+    of_optax = [
+        ("/lib/site-packages/optax/clip.py", 12, "clip", "norm = tree.norm(updates)", 0),
+        ("/lib/site-packages/optax/chain.py", 9, "update_fn", "updates = fn(updates)", 8),
+    ]
+    updates = "updates, state = tx.update(grads, state)"
+    lines = [
+        story.line(94, updates, func="Model.train", outer=(41, 90), library=(called, of_optax[1]))
+        for called in (of_optax[0], (*of_optax[0][:1], 15, *of_optax[0][2:]))
+    ]
+    lines.append(story.line(95, "params = apply(params, updates)", func="Model.train", outer=(41, 90)))
+    story.made()
+    for line in lines:
+        story.emit(Look(story.now, 3_000_000_000, line, "python"))
+        story.spend(3_000)
+        story.emit(OutsideOperations(story.now, story.text("mul"), 5_000, line))
+    story.execute("step", 5, story.line(93, "loss, grads = step(params)", func="Model.train", outer=(41, 90)))
+    (found,) = story.found("op_by_op")
+    assert "Put what Model.train computes at line 94 and line 95 into one function under jax.jit" in found.advice
+    assert "optax's own" not in found.cause
+    assert [one.line for one in found.also] == [95], "each line once, whatever a library does below it"

@@ -172,3 +172,30 @@ def test_constants_of_a_closure_are_no_reads(tell: Tell) -> None:
     run = tell(lambda: jax.jit(lambda x: x + table)(np.float32(1)))
     assert run.recorded.of(TransferFromDevice) == []
     assert len(tell(lambda: float(jax.jit(lambda x: x + 1)(np.float32(1)))).recorded.of(TransferFromDevice)) == 1
+
+
+class Epidemic:
+    """Simulates days: each call scans over them, by a function of its own."""
+
+    def __init__(self, jits: bool) -> None:
+        self.rate = jnp.float32(0.3)
+        if jits:
+            self.simulate = jax.jit(self.simulate)  # type: ignore[method-assign]
+
+    def simulate(self, x: Any) -> Any:
+        return jax.lax.scan(lambda state, day: (state * self.rate + day, state), x, jnp.arange(9.0))  # here
+
+
+def test_a_method_is_put_under_jit_where_its_object_is_made(tell: Tell) -> None:
+    def program(jits: bool) -> None:
+        epidemic = Epidemic(jits)
+        for _ in range(5):
+            epidemic.simulate(jnp.float32(1))
+
+    [finding] = tell(lambda: program(jits=False)).report.findings
+    assert finding.place.code.endswith("# here")
+    assert finding.advice.startswith("Put Epidemic.simulate under jax.jit, which is made once (a method: ")
+    assert "self.simulate = jax.jit(self.simulate) in __init__" in finding.advice
+    fixed = tell(lambda: program(jits=True))
+    assert fixed.report.findings == ()
+    assert len(fixed.of("simulate")) == 1

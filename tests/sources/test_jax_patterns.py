@@ -132,6 +132,29 @@ def test_the_finding_stands_at_the_loop_that_calls_what_could_be_one_program(tmp
     assert "blur's loop (or all of it, where the turns are few" in finding.advice
 
 
+def test_a_loop_that_reads_whether_to_go_on_becomes_one_function(tmp_path: Path) -> None:
+    def relax(x: Any) -> Any:
+        return x * 0.999, jnp.abs(x).max()
+
+    def solve(x: Any) -> Any:
+        step, change = jax.jit(relax), 1.0
+        while change > 1e-3:
+            x, change = step(x)
+            change = float(change)
+        return x
+
+    @jax.jit
+    def solved(x: Any) -> Any:
+        return jax.lax.while_loop(lambda state: state[1] > 1e-3, lambda state: relax(state[0]), (x, jnp.inf))
+
+    found, _ = report(tmp_path / "before.log", lambda: solve(jnp.ones((300, 300))))
+    [finding] = [one for one in found.findings if one.kind == "transfer"]
+    assert finding.place.code == "change = float(change)"
+    assert finding.advice.startswith("Put the whole loop into one function under jax.jit, as a jax.lax.while_loop")
+    found, _ = report(tmp_path / "after.log", lambda: solved(jnp.ones((300, 300))))
+    assert found.findings == ()
+
+
 def test_a_few_of_them_are_no_finding(tmp_path: Path) -> None:
     step = jax.jit(lambda x: x * 2)
 

@@ -13,7 +13,6 @@ import msgspec
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.tallies import Site
 from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction, StepStats
-from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import DEAR, FELT, LONG_S, MANY, MOST, NOTICED, SHOWN, WORTH_SAYING
 from xlaprof.analysis.sums import grouped, median
 from xlaprof.analysis.timeline.rhythm import Rhythm
@@ -278,10 +277,10 @@ class Facts:
 
 
 def _others(place: Place, also: Iterable[Place]) -> tuple[Place, ...]:
-    lines = {(place.line, short(place)): place}
+    lines = {place.at: place}
     for one in also:
         if one.line:
-            lines.setdefault((one.line, short(one)), one)
+            lines.setdefault(one.at, one)
     return tuple(lines.values())[1 : SHOWN + 1]
 
 

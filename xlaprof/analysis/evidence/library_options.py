@@ -70,7 +70,8 @@ def advise(
         return Said(cause, advice, remedy)
     # a forward's own loop is over layers: what repeats it is further out
     loop = next((line for line in reversed(place.library) if line.loop and not line.func.endswith("forward")), None)
-    if loop is not None and not place.loop:  # the user's own loop may as well be what repeats it
+    # the user's own loop may as well be what repeats it; of operations of JAX's a function of the user's is told of
+    if loop is not None and not place.loop and kind != "op_by_op":
         cause += f" The loop is {whose(loop)} own ({package_path(loop.file)}:{loop.loop})."
     option = _option(kind, place, "\n".join((cause, advice, *(line.code for line in place.library))), barriers)
     if option is not None:

@@ -169,8 +169,7 @@ _COMPUTED = _Way(
 )
 _USES = {
     Use.GOES_ON: _Way(
-        "Run a fixed number of turns with a mask ({words.arrays}.where), or test the condition only every {turns} "
-        "turns",
+        "{until}, or test the condition only every {turns} turns",
         "to decide whether to go on",
     ),
     Use.DECIDES: _Way(
@@ -278,6 +277,7 @@ def advise_read(
         name=name if name != _CALLED else "a call on this line",
         words=words,
         loop=named(turns),
+        until=fill(words.until, arrays=words.arrays),
         picks=f", {words.arrays}.{PICKS[name]} for {name}" if name in PICKS else "",
         after=f", {words.after_barrier}" if words.after_barrier else "",
     )

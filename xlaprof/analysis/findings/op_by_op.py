@@ -17,13 +17,16 @@ from xlaprof.analysis.evidence.reads import goes_over, takes_outside
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import HABIT, NEARLY_ALL
+from xlaprof.analysis.principles import HABIT, NAMED, NEARLY_ALL
 from xlaprof.analysis.recompiles.eager import Body, Eager, bodies, way
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.events import OutsideOperations
 from xlaprof.text.quantities import duration, plural
+from xlaprof.text.strings import enumerated
 from xlaprof.vocabulary import fill
 
+#: each call of it gives scan a function that is new
+_UNJITTED = "and a scan outside of a jitted function is compiled at every call"
 _LARGE = 1_024  # bytes of data that comes again: numbers and positions come by chance
 
 
@@ -45,11 +48,15 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     counts = Counter[Place]()
     for line, stack in zip(lines, eager.stacks, strict=True):
         counts[line] += counted[stack].count
+    looped = any(one.loop for one in within)
     loops = "the body of the loop"
     if body.call.line:
         loops = f"what {body.func} computes"
-        if any(one.loop for one in within):  # as one program all turns would stand one after the other in it
+        if looped:  # as one program all turns would stand one after the other in it
             loops = f"the body of {body.func}'s loop (or all of it, where the turns are few: they are unrolled)"
+    elif not looped:  # what calls the function repeats it
+        own = list(dict.fromkeys(f"line {one.line}" for one in within))
+        loops = f"what {body.func or 'the program'} computes at {enumerated(own, NAMED)}"
     reads = [facts.place(stack) for stack, _ in facts.run.reads]
     read = {one.at for one in reads}
     over = {(one.file, one.loop): one.at for one in reads if goes_over(facts, one)}  # head of a loop -> the read in it
@@ -61,11 +68,13 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     decides = next((line for line in lines if line.at in read and _decides(line)), NOWHERE)
     advice = (
         f"Decide with jnp.where at {short(decides)}, where Python decides by a value that it reads, and put the whole "
-        "loop into jax.lax.scan: a jitted body alone still waits for that value in each turn. What is set-up or "
-        "logging, do with NumPy."
+        "loop into one function under jax.jit, as a jax.lax.scan: a jitted body alone still waits for that value in "
+        f"each turn, {_UNJITTED}. Or read once, before the loop, what it decides by, and decide with NumPy, as in what "
+        "is set-up or logging."
         if decides.line and decides.loop
-        else f"Put {loops} into one function under jax.jit, or the whole loop into jax.lax.scan or fori_loop: one "
-        "dispatch for all, and XLA fuses what follows each other. What is set-up or logging, do with NumPy."
+        else f"Put {loops} into one function under jax.jit: one dispatch for all, and XLA fuses what follows each "
+        f"other. A whole loop can be in it, as a jax.lax.scan or fori_loop ({_UNJITTED}). What is set-up or logging, "
+        "do with NumPy."
     )
     if again := {
         place: facts.text(facts.run.came_again.get(stack, 0)) for stack, place in _brought_again(facts, eager)

@@ -26,6 +26,7 @@ from .jit_causes import NUMBER, OUTSIDE, TEXTS, grows, last_batch, sizes_of
 
 #: :attr:`Finding.operation` of these findings
 JAX = "jax.jit"
+_METHOD = re.compile(r"\w\.(\w+)$")  # of a class, which no function stands between
 
 
 class Group(NamedTuple):
@@ -290,6 +291,8 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
     of = [one for one in cause.records if one.event.code] or cause.records
     functions = dict.fromkeys(facts.text(record.event.func) for record in of)
     more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
+    caller = facts.place(group[0].event.stack).func
+    method = _METHOD.search(caller)
     several = len({record.event.changes[0].name for record in group}) > 1  # elements: it is the list that differs
     return {
         "name": (re.sub(r"\[\d+\]$", "", change.name) if several else change.name) or "an argument",
@@ -302,10 +305,19 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "function": ", ".join(list(functions)[:4]),
         "others": f" (and of {', '.join(others[:3])})" if others else "",
         "besides": f" (and {', '.join(others[:3])})" if others else "",
-        "caller": facts.place(group[0].event.stack).func or "the function around this line",
+        "caller": caller or "the function around this line",
+        "method": f" ({_of_a_method(method[1])})" if method else "",
         "arrays": plural(max(record.event.arrays for record in group), "array"),
         "config": f": {change.name} went from {change.old} to {change.new}" if change.name else "",
     }
+
+
+def _of_a_method(name: str) -> str:
+    """How to put it under jax.jit: @jax.jit would take ``self`` for an array."""
+    return (
+        f"a method: self.{name} = jax.jit(self.{name}) in __init__; what it reads of self then stays as at the first "
+        "call: pass what changes"
+    )
 
 
 def _filled(text: str, fields: dict[str, str]) -> str:

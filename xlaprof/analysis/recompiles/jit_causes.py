@@ -228,12 +228,13 @@ OUTSIDE = {
     "parameter": Text(
         "This line, or what it calls, runs JAX's {function} outside of any jitted function, and the function that it "
         "is given is a new object each time: it is traced and compiled at every call",
-        "Put {caller} under jax.jit, which is made once: what it calls is then traced once.",
+        "Put {caller} under jax.jit, which is made once{method}: what it calls is then traced once.",
     ),
     "structure": Text(
         "{function} joins a list of {arrays}, outside of any jitted function, and has a program for every number of "
         "them, with as many arguments",
-        "Collect what belongs together in one array: the results of jax.lax.scan are stacked; or write into an array "
-        "of fixed size (x.at[i].set(value)), or join on the host: np.stack(jax.device_get(values)).",
+        "Collect what belongs together in one array: the results of jax.lax.scan are stacked (in a function under "
+        "jax.jit: elsewhere each call compiles it); or write into an array of fixed size (x.at[i].set(value)), or join "
+        "on the host: np.stack(jax.device_get(values)).",
     ),
 }

@@ -63,6 +63,10 @@ class Jax:
         drop_last_code="",
         warm_code="",
         scalars_as_inputs="",
+        until=(
+            "Put the whole loop into one function under jax.jit, as a jax.lax.while_loop, which tests the condition on "
+            "the device (within a gradient: a fori_loop of a fixed number of turns, with a mask: jnp.where)"
+        ),
         shard="jax.device_put(x, sharding)",
     )
     #: the embedded runtime compiles by JAX, too: a log has this source once a program of the user's own was compiled
