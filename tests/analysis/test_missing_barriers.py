@@ -131,6 +131,27 @@ def test_where_no_loop_is_known_the_function_is_told() -> None:
     assert (finding.kind, finding.place.line, finding.confidence) == ("missing_barrier", 42, "medium")
 
 
+def test_a_score_whose_draws_repeat_in_each_of_its_batches_is_one_graph_though_its_class_is_called() -> None:
+    """8 batches of 16 draws each, of a class's own ``__call__``: the line repeats 16 times in a row, 128 in all."""
+    story = Story()
+    barrier = story.line(81, "xm.mark_step()", "fit", outer=(95,), loops=(73, 93))
+    read = story.line(68, "return torch.cat(scores).mean().item()", "Estimator.__call__", outer=(97,), loops=(0, 93))
+    line = story.line(37, "return loss(self.dec(z), x)", "VAE.likelihood", outer=(65, 97), loops=(0, 62, 93))
+    loop = {"loops": 16, "loop": line, "loop_ops": 33, "loop_shared": True, "turns": (0, 128, 1)}
+    for n in range(2):
+        for _ in range(96):
+            story.trace(5)
+            story.barrier(barrier, 5, "step", trains=True)
+        story.trace(50)
+        if n == 0:
+            story.compile("score", 30_000, read, trigger="read", ops=4_186, **loop)  # type: ignore[arg-type]
+        story.execute("score", 5, read, "read")
+        story.read(read)
+    (finding,) = story.findings("missing_barrier")
+    assert (finding.place.line, finding.count) == (62, 128)
+    assert "128 turns became one graph of 4,186 operations, about 32 for each" in finding.cause
+
+
 def test_turns_that_are_compiled_once_more_because_their_result_is_held_belong_to_the_missing_barrier() -> None:
     story = Story()
     barrier = story.line(51, "for x, y in loader:", "train", outer=(96,), loops=(51, 95))

@@ -103,7 +103,7 @@ def test_a_layout_of_its_own_is_told_whatever_object_it_is_of() -> None:
     compiling.recompile("0/2", layout, stack=sample, against="0/0")
     (finding,) = compiling.findings()
     assert finding.count == 2
-    assert "hidden.contiguous() before the call" in finding.advice
+    assert "Call hidden.contiguous() (where dimension 1 has the size 1, hidden.clone(" in finding.advice
 
 
 def test_buckets_that_dynamic_false_has_compiled_one_by_one_are_meant() -> None:

@@ -32,7 +32,7 @@ _STEPS = 8  # in one graph: fewer may be gradient accumulation
 _TURNS = 20  # of a loop inside a step's graph: fewer may be micro-batches, or a few turns that cost little
 SMALL = 200  # operations in a graph: with more, its barrier costs little beside its work
 _ROWS = 1024  # graphs of a barrier that are looked at
-_LAYERS = ("forward", "__call__")  # functions whose loops are over layers, or over a sequence
+_LAYERS = "forward"  # functions whose loops are over layers, or over a sequence
 
 
 def is_over_layers(loop: Place) -> bool:
@@ -202,7 +202,8 @@ def unbarred(facts: Facts) -> Unbarred | None:
     site = run.sites[found.stack]
     if not site.loop_trains and found.turns < _TURNS and (site.loop_learns or not _is_dear(facts, found)):
         return None
-    return found if site.loop_ops * site.loops >= MANY * found.turns else None
+    # the line repeats more often than the loop turns, or less often in a row, as the inner one of two loops
+    return found if site.loop_ops * max(site.loops, found.turns) >= MANY * found.turns else None
 
 
 def _now_and_then(facts: Facts, sites: dict[int, Site]) -> Unbarred | None:

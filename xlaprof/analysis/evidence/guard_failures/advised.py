@@ -121,13 +121,12 @@ def shape(guard: Guard, case: Case) -> str:
         more = f", and mark the dimension dynamic: {marked}" if len(taken) > 2 else ""
         return _apart(guard, min(taken), more)
     what = "the dimension" if len(dims) == 1 and not others else "the dimensions"
-    marked = f"ark {what} dynamic before the first call, {marked}"
     how = "with dynamic=True"
     if case.dynamic == "False":
         how = "without dynamic=False, which makes one graph for the first size and one for all others"
     if others and case.dynamic == "False":  # one change for all of them, and for numbers that go with the sizes
-        return f"Compile {how}; or m{marked}; or {pad}."
-    return f"M{marked}, or compile {how}; or {pad}."
+        return f"Compile {how}; or mark {what} dynamic before the first call, {marked}; or {pad}."
+    return f"Mark {what} dynamic before the first call, {marked}, or compile {how}; or {pad}."
 
 
 def _apart(guard: Guard, size: int, others: str = "") -> str:
