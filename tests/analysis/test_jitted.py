@@ -520,3 +520,27 @@ def test_a_library_that_loops_over_leaves_is_called_by_a_function_that_is_to_be_
     assert "Put what Model.train computes at line 94 and line 95 into one function under jax.jit" in found.advice
     assert "optax's own" not in found.cause
     assert [one.line for one in found.also] == [95], "each line once, whatever a library does below it"
+
+
+@pytest.mark.parametrize(("run_s", "spared"), [(20, True), (200, False)])
+def test_of_a_set_up_that_is_compiled_one_by_one_is_told_what_each_program_takes(run_s: int, spared: bool) -> None:
+    """Thirty operations at two lines, a quarter of a second each, and one at a line of flax's, which draws for 4 s."""
+    story = Jitted()
+    init = (("/lib/site-packages/flax/core/scope.py", 983, "param", "value = init_fn(key)", 0),)
+    draws = story.line(30, "params = model.init(key, x)", library=init)
+    for nth in range(31):
+        start = story.now
+        story.spend(250 if nth < 30 else 4_000)
+        at = (story.line(20, "x = a * b"), story.line(21, "y = x + c"), draws)[2 if nth == 30 else nth % 5 > 0]
+        story.emit(JitCompile(start, story.now - start, story.text("mul"), at))
+    story.execute("step", 5, story.call)
+    story.spend(run_s * 1_000 - 11_500)
+    story.finish()
+    (account,) = (one for one in story.report().accounts if one.what == "jax")
+    assert account.total_s == pytest.approx(11.5)
+    assert ("avoidable: 31 operations" in account.text) is spared
+    if spared:
+        assert "11.5 s, at train.py:21 (6.00 s), train.py:30 (4.00 s) and train.py:20 (1.50 s): put" in account.text
+        assert (
+            "under jax.jit (jax.jit(model.init)), and one program in place of many spares some 7.00 s" in account.text
+        )

@@ -199,3 +199,28 @@ def test_a_method_is_put_under_jit_where_its_object_is_made(tell: Tell) -> None:
     fixed = tell(lambda: program(jits=True))
     assert fixed.report.findings == ()
     assert len(fixed.of("simulate")) == 1
+
+
+def surface(x: Any) -> Any:
+    thick = jnp.sqrt(jnp.clip(1.05 - x, 0.01)) * (1 + 0.1 * x)  # thick
+    stress = jnp.exp(thick) * 9.81 / (1 + jnp.cos(x) ** 2)
+    return jnp.tanh(stress) + jnp.arctan(thick) - jnp.sin(stress * 3).sum()
+
+
+def test_a_set_up_that_is_compiled_operation_by_operation_is_told_with_its_way_out(tell: Tell) -> None:
+    run = tell(lambda: surface(jnp.ones(40)))
+    assert run.report.findings == ()
+    assert run.report.jax is not None
+    [first] = [one for one in run.report.jax.charges if one.what == "first"]
+    assert " operations outside of jitted functions were compiled one by one, " in first.why
+    line = surface.__code__.co_firstlineno + 1
+    assert f"test_jax_outside.py:{line} (" in first.why
+    assert "put the set-up into one function under jax.jit, and one program in place of many spares" in first.why
+    [account] = [one for one in run.report.accounts if one.what == "jax"]
+    assert "avoidable: " in account.text
+    assert account.total_s == pytest.approx(run.report.jax.total_s)
+    fixed = tell(lambda: jax.jit(surface)(jnp.ones(40)))
+    assert len(fixed.programs) <= 3 < len(run.programs)
+    assert fixed.report.jax is not None
+    assert fixed.report.jax.total_s < run.report.jax.total_s
+    assert not any("one by one" in one.text for one in fixed.report.accounts)

@@ -29,7 +29,7 @@ from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.necessary import necessary
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import HABIT, LOOKED_NS, NAMED, WORTH_SAYING
-from xlaprof.analysis.recompiles.eager import compiled_again, looks_beside
+from xlaprof.analysis.recompiles.eager import compiled_again, looks_beside, one_by_one
 from xlaprof.analysis.recompiles.jit_calls import JAX
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
@@ -56,6 +56,7 @@ _WORDS = {
     "after": "after the last program",
 }
 _IMPORTS, _SET_UP, _FIRST = "importing modules", "set-up", "set-up, and recording the first operations"
+_FIRSTS = "first compilations"
 _NOTHING_YET = "set-up: the device had been given nothing yet"
 _RECORDING = "the host records operations and hands them over"
 _UNSEEN = "nothing was recorded of what the host did"
@@ -78,6 +79,7 @@ class _Bill:
         self.explained = 0.0
         self.normal = _Parts(float, {reason: normal} if reason else {})
         self.unknown = _Parts(float)
+        self.avoidable = ""  # the reason among the normal ones that says what to do about it
         self.remark = remark
 
     @property
@@ -108,7 +110,10 @@ class _Bill:
         unknown = sum(self.unknown.values())
         parts = [
             (self.explained, f"explained by findings ({kinds})"),
-            *sorted(((ns, f"normal: {reason}") for ns, reason in normal), reverse=True),
+            *sorted(
+                ((ns, f"{'avoidable' if why == self.avoidable else 'normal'}: {why}") for ns, why in normal),
+                reverse=True,
+            ),
             (unknown, f"unexplained: {_listed(self.unknown)}"),
         ]
         said = [(ns, text) for ns, text in parts if ns >= WORTH_SAYING * whole] or [max(parts)]
@@ -151,6 +156,9 @@ def accounts(
         _section("jax", jitted, (one for one in findings if one.operation == JAX), "another use of the function"),
         _compiled(facts, findings, bool(functions.count)),
     ]
+    if (apart := facts.once(one_by_one)) is not None:
+        bills[1].avoidable = apart.text
+        bills[1].normal[apart.text] = _take(bills[1].normal, [_FIRSTS], apart.spare_ns)
     bills[0].limit(functions.total_s * 1e9)  # a finding's cost may exceed it
     compiling = 0.0
     for bill in bills:
@@ -262,7 +270,7 @@ def _section(what: str, functions: CompiledFunctions, findings: Iterable[Finding
     bill.explained = sum(charged.get(what, 0.0) for what in ("break", "loop", "recompile"))
     if bill.explained:
         bill.by = {one.id: one.kind for one in findings}
-    whys = "first compilations", necessary, "a graph for each size, as dynamic=False asks", "compilations that failed"
+    whys = _FIRSTS, necessary, "a graph for each size, as dynamic=False asks", "compilations that failed"
     for what, why in zip(("first", "necessary", "chosen", "failed"), whys, strict=True):
         bill.normal[why] = charged.get(what, 0.0)
     bill.unknown["compiled again, and the recording does not say why"] = charged.get("unexplained", 0.0)

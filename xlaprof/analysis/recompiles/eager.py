@@ -9,10 +9,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.fold.jit import JitTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS, NEARLY_ALL
+from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS, MANY, NAMED, NEARLY_ALL, NOTICED
 from xlaprof.analysis.recompiles.jit_calls import compiled_outside, dropped
+from xlaprof.text.quantities import duration, plural
+from xlaprof.text.strings import enumerated, package_path
 
 _OF_KEYS = re.compile(r"^(_?threefry|_?random|unstack$|stage$)")  # operations on keys, and their unpacking
 _MANY = 200  # operations of a function: fewer are set-up
@@ -33,6 +36,21 @@ class Eager(NamedTuple):
     stacks: list[int]  # of their lines, the most frequent first
     ns: int  # that the main thread was seen at these lines
     lines: frozenset[tuple[str, int]]  # all lines on the way to them
+
+
+class OneByOne(NamedTuple):
+    """Operations outside of jitted functions that were compiled once, each as a program of its own: a set-up."""
+
+    spare_ns: int  # that one function under jax.jit would not take
+    text: str  # how many, at which lines, and the way out
+
+
+#: what makes a model of each library's under jit: a part of the library's path -> how
+_MAKES = (
+    ("/flax/nnx/", "nnx.jit around the function that makes the model"),
+    ("/flax/", "jax.jit(model.init)"),
+    ("/equinox/", "eqx.filter_jit around the function that makes the model"),
+)
 
 
 def bodies(facts: Facts) -> dict[Body, Eager]:
@@ -114,6 +132,38 @@ def compiled_again(facts: Facts, stack: int) -> int:
 def way(facts: Facts, stack: int) -> list[Place]:
     """The lines of the program on a stack, innermost first."""
     return [place for place in facts.names.frames(stack) if place.line and not place.library]
+
+
+def one_by_one(facts: Facts) -> OneByOne | None:
+    """Those at lines of no finding, where they are dear and one function would spare a part of the run that is seen.
+
+    What a program takes by itself is taken to be what the quicker lines' programs take: what takes longer, as random
+    numbers do, has that in a jitted function, too.
+    """
+    told = compiled_outside(facts).union(*(eager.lines for eager in facts.once(bodies).values()))
+    lines: dict[tuple[str, int], list[JitTally]] = {}
+    ways: Counter[str] = Counter()
+    for (stack, name), one in facts.run.jit.functions.items():
+        place = facts.place(stack)
+        if not name and place.line and place.at not in told:
+            lines.setdefault(place.at, []).append(one)
+            ways[next((how for part, how in _MAKES if any(part in line.file for line in place.library)), "")] += one.dur
+    means = sorted(one.dur / max(1, one.programs) for some in lines.values() for one in some)
+    took = Counter({at: sum(one.dur for one in some) for at, some in lines.items()})
+    count = {at: sum(one.programs for one in some) for at, some in lines.items()}
+    spare = int(sum(min(took[at], (count[at] - 1) * means[len(means) // 4]) for at in lines))
+    whole = facts.wall_s * 1e9
+    if sum(count.values()) < MANY or took.total() < DEAR * whole or spare < NOTICED * whole:
+        return None
+    named = [f"{package_path(file)}:{line} ({duration(ns / 1e9)})" for (file, line), ns in took.most_common()]
+    hows = [how for how, ns in ways.items() if how and ns >= DEAR * took.total()]
+    return OneByOne(
+        spare,
+        f"{plural(sum(count.values()), 'operation')} outside of jitted functions were compiled one by one, "
+        f"{duration(took.total() / 1e9)}, at {enumerated(named, NAMED)}: put the set-up into one function under jax.jit"
+        f"{f' ({enumerated(hows, NAMED)})' if hows else ''}, and one program in place of many spares some "
+        f"{duration(spare / 1e9)} of that (random numbers compile as long there)",
+    )
 
 
 def jitted_calls(facts: Facts) -> frozenset[tuple[str, int]]:

@@ -13,6 +13,7 @@ from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import LISTED, NOTICED, SHOWN
 from xlaprof.text.quantities import amount, duration, percent, plural, size_text
 
+from .eager import one_by_one
 from .jit_calls import JAX, sort_out
 
 _APART_S = 500e-6  # runs that are shorter on average were told several at a time
@@ -61,8 +62,9 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Itera
     graphs = (
         sum(one.programs for one in functions) - len(known.necessary) - sum(len(one.records) for one in known.found)
     )
-    text = f"for the first compilation of {plural(graphs, 'program')}: normal."
-    if outside > first / 2 and outside > 0:
+    text = f"for the first compilation of {plural(graphs, 'program')}"
+    text += f". {apart.text}." if (apart := facts.once(one_by_one)) is not None else ": normal."
+    if apart is None and outside > first / 2 and outside > 0:
         lines = {stack: one.dur for (stack, _), one in facts.run.jit.functions.items() if not one.name}
         place = short(facts.place(max(lines, key=lines.__getitem__)))
         text += f" Operations outside of jitted functions, most of them at {place}, are programs of their own."
