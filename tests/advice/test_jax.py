@@ -370,7 +370,7 @@ def emptied() -> None:
 
 
 CASES = [
-    Case("pad dimension {dim} of {name}{others} to one size", any_sizes, padded),
+    Case("pad dimension {dim} of {name}{others} to {sizes}", any_sizes, padded),
     Case("rows and mask them, or leave it out (drop_last)", short_last_batch, without_last_batch),
     Case("Write into a cache of fixed size with jax.lax.dynamic_update_slice", growing_cache, fixed_cache),
     Case("take {name} out of static_argnums", static_rate, traced_rate),

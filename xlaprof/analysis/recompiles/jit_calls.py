@@ -16,13 +16,13 @@ from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.fold.jit import JitRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import HABIT, LARGE, LONG_S, MANY, NAMED, NEARLY_ALL
+from xlaprof.analysis.principles import HABIT, LARGE, LONG_S, MANY, MOST, NAMED, NEARLY_ALL
 from xlaprof.analysis.shapes import are_chosen, are_doubled, dims
 from xlaprof.analysis.sums import grouped
 from xlaprof.events import ArgumentChange
 from xlaprof.text.quantities import duration, plural, times
 
-from .jit_causes import NUMBER, OUTSIDE, TEXTS, grows, last_batch, sizes_of
+from .jit_causes import NUMBER, OUTSIDE, TEXTS, grows, last_batch, one_or_few, sizes_of
 
 #: :attr:`Finding.operation` of these findings
 JAX = "jax.jit"
@@ -302,6 +302,7 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "new": change.new or "nothing",
         "went": f"from {change.old} to {change.new}{more}",
         "dim": str(max(change.dim, 0)),
+        "sizes": one_or_few(_sizes(facts, group)),
         "function": ", ".join(list(functions)[:4]),
         "others": f" (and of {', '.join(others[:3])})" if others else "",
         "besides": f" (and {', '.join(others[:3])})" if others else "",
@@ -310,6 +311,33 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "arrays": plural(max(record.event.arrays for record in group), "array"),
         "config": f": {change.name} went from {change.old} to {change.new}" if change.name else "",
     }
+
+
+def _sizes(facts: Facts, group: list[JitRecord]) -> set[int]:
+    """Those of what varies, also in calls of other functions that are given the same: one size is to serve all."""
+    own = _sizes_along(group)
+    first = group[0].event.changes[0]
+    found = set(own)
+    for cause in facts.once(sort_out).found:
+        other, theirs = cause.lead[0].event.changes[0], _sizes_along(cause.lead)
+        same = (first.kind, first.name, first.dim, _beside(first)) == (
+            other.kind,
+            other.name,
+            other.dim,
+            _beside(other),
+        )
+        if same and len(own & theirs) >= MOST * min(len(own), len(theirs)):
+            found |= theirs
+    return found
+
+
+def _sizes_along(group: list[JitRecord]) -> set[int]:
+    return {size for record in group for size in sizes_of(record.event.changes[0])}
+
+
+def _beside(change: ArgumentChange) -> list[int]:
+    """The sizes of the other dimensions."""
+    return [size for at, size in enumerate(dims(change.new) or ()) if at != change.dim]
 
 
 def _of_a_method(name: str) -> str:

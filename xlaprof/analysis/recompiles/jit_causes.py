@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import islice
 from typing import NamedTuple
 
@@ -38,7 +38,7 @@ def grows(changes: list[ArgumentChange]) -> bool:
 
 
 class Text(NamedTuple):
-    """Fields: {name}, {old}, {new}, {went}, {dim}, {function}, {others}."""
+    """Fields: {name}, {old}, {new}, {went}, {dim}, {sizes}, {function}, {others}."""
 
     cause: str
     advice: str | Callable[[list[JitRecord]], str]
@@ -61,14 +61,13 @@ def _advise_shape(group: list[JitRecord]) -> str:
             "pass how much of it counts as an array, and mask the rest."
         )
     return (
-        f"JAX makes a program for every shape: pad dimension {{dim}} of {{name}}{{others}} to {_one_or_few(changes)}, "
-        "before the call, and mask what was added."
+        "JAX makes a program for every shape: pad dimension {dim} of {name}{others} to {sizes}, before the call, and "
+        "mask what was added."
     )
 
 
-def _one_or_few(changes: list[ArgumentChange]) -> str:
+def one_or_few(seen: Collection[int]) -> str:
     """The largest size that came; or each twice the one before, where sizes lie further apart."""
-    seen = [size for change in changes for size in sizes_of(change)]
     if not seen:
         return "one size, or to a few"
     one = f"one size ({max(seen)} was the largest so far)"

@@ -1,0 +1,81 @@
+"""What is advised of jitted functions, and of what ran outside of them: by which lines, and by how much."""
+
+from __future__ import annotations
+
+import pytest
+
+from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations
+
+from .test_jitted import Jitted
+
+
+def test_a_library_that_loops_over_leaves_is_called_by_a_function_that_is_to_be_one_program() -> None:
+    """A method updates by optax beside a jitted gradient: two lines, several of optax's below one of them."""
+    story = Jitted()
+    of_optax = [
+        ("/lib/site-packages/optax/clip.py", 12, "clip", "norm = tree.norm(updates)", 0),
+        ("/lib/site-packages/optax/chain.py", 9, "update_fn", "updates = fn(updates)", 8),
+    ]
+    updates = "updates, state = tx.update(grads, state)"
+    lines = [
+        story.line(94, updates, func="Model.train", outer=(41, 90), library=(called, of_optax[1]))
+        for called in (of_optax[0], (*of_optax[0][:1], 15, *of_optax[0][2:]))
+    ]
+    lines.append(story.line(95, "params = apply(params, updates)", func="Model.train", outer=(41, 90)))
+    story.made()
+    for line in lines:
+        story.emit(Look(story.now, 3_000_000_000, line, "python"))
+        story.spend(3_000)
+        story.emit(OutsideOperations(story.now, story.text("mul"), 5_000, line))
+    story.execute("step", 5, story.line(93, "loss, grads = step(params)", func="Model.train", outer=(41, 90)))
+    (found,) = story.found("op_by_op")
+    assert "Put what Model.train computes at line 94 and line 95 into one function under jax.jit" in found.advice
+    assert "optax's own" not in found.cause
+    assert [one.line for one in found.also] == [95], "each line once, whatever a library does below it"
+
+
+@pytest.mark.parametrize(("run_s", "spared"), [(20, True), (200, False)])
+def test_of_a_set_up_that_is_compiled_one_by_one_is_told_what_each_program_takes(run_s: int, spared: bool) -> None:
+    """Thirty operations at two lines, a quarter of a second each, and one at a line of flax's, which draws for 4 s."""
+    story = Jitted()
+    init = (("/lib/site-packages/flax/core/scope.py", 983, "param", "value = init_fn(key)", 0),)
+    draws = story.line(30, "params = model.init(key, x)", library=init)
+    for nth in range(31):
+        start = story.now
+        story.spend(250 if nth < 30 else 4_000)
+        at = (story.line(20, "x = a * b"), story.line(21, "y = x + c"), draws)[2 if nth == 30 else nth % 5 > 0]
+        story.emit(JitCompile(start, story.now - start, story.text("mul"), at))
+    story.execute("step", 5, story.call)
+    story.spend(run_s * 1_000 - 11_500)
+    story.finish()
+    (account,) = (one for one in story.report().accounts if one.what == "jax")
+    assert account.total_s == pytest.approx(11.5)
+    assert ("avoidable: 31 operations" in account.text) is spared
+    if spared:
+        assert "11.5 s, at train.py:21 (6.00 s), train.py:30 (4.00 s) and train.py:20 (1.50 s): put" in account.text
+        assert (
+            "under jax.jit (jax.jit(model.init)), and one program in place of many spares some 7.00 s" in account.text
+        )
+
+
+@pytest.mark.parametrize(("sizes", "largest"), [((8, 6, 7, 10), 11), ((31, 45, 52), 52)])
+def test_what_two_functions_are_given_is_padded_to_one_size(sizes: tuple[int, ...], largest: int) -> None:
+    """Batches of molecules go through the step, and others through the evaluation, which sees fewer sizes."""
+    story = Jitted()
+    score = story.line(60, "error = score(graph, target)", outer=(90,), loops=(59,))
+    code = story.line(14, "def score(graph, target):", func="score")
+    trained = (8, 6, 7, 9, 5, 11, 10)
+    for name, call, made, seen in (("step", story.call, story.code, trained), ("score", score, code, sizes)):
+        for nth, size in enumerate(seen):
+            old = f"f32[{seen[nth - 1]}]"
+            changes = [ArgumentChange("shape", "target", old, f"f32[{size}]", 0)] if nth else []
+            with story.step("step"):
+                start = story.now
+                story.spend(2_000)
+                one = JitCompile(start, story.now - start, story.text(name), call, made, versions=nth, changes=changes)
+                story.emit(one)
+                story.execute("step", 5, call)
+                story.spend(5)
+    step, scored = sorted(story.found("recompile"), key=lambda one: one.place.line)
+    assert "one size (11 was the largest so far), or to a few (buckets: 8, 16)" in step.advice
+    assert f"one size ({largest} was the largest so far)" in scored.advice
