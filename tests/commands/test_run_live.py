@@ -37,6 +37,7 @@ class Session:
     def __init__(self, cwd: Path, *args: str, stdout: int | None = None) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TMUX")}
         environment |= {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+        environment["XDG_CONFIG_HOME"] = str(cwd / "config")  # nothing that its user chose
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
             os.chdir(cwd)
@@ -88,7 +89,8 @@ def program(tmp_path: Path) -> Iterator[Path]:
 def test_the_output_comes_when_the_ui_is_closed_and_then_the_report(tmp_path, program) -> None:
     session = Session(tmp_path, "--live", "train.py")
     session.until("exit code 3")  # the UI says how the program ended
-    session.until("to stderr")  # on the screen Output
+    session.press("u")  # Output: what is shown first is what its user looked at last
+    session.until("to stderr")
     session.press("q")
     session.until("Nothing was observed but")
     assert session.end() == 3
