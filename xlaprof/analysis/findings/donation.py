@@ -2,9 +2,8 @@
 
 Of JAX's programs. XLA could write the results in the place of these arguments, if they were donated. Counted are large
 arrays that were gone when the function was called next, in each of the calls looked at, and smaller ones where the
-copy is felt. Cost: memory, as much as the
-arguments take; seconds where the host is seen in the call while the device idles, for XLA's client for CPUs runs a
-program that is little else than that copy within the call.
+copy is felt. Cost: memory, as much as the arguments take; seconds where the host is seen in the call while the device
+idles, for XLA's client for CPUs runs a program that is little else than that copy within the call.
 """
 
 from __future__ import annotations

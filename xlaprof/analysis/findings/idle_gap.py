@@ -68,7 +68,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each scope, stretch of Python or other activity of the host."""
     compiling = facts.run.window.idle.causes.get(host.COMPILE)
     window = max(1, facts.idle.window_s * 1e9 - (compiling.total if compiling else 0))
-    copies = {facts.place(event.stack).at for event, *_ in facts.once(copying)}  # in which XLA copies: a finding
+    copies = {facts.place(one.event.stack).at for one in facts.once(copying)}  # in which XLA copies: a finding
     habits = [
         activity
         for activity in activities(facts.run)

@@ -30,8 +30,8 @@ def _plain(x: Array, weight: Array, geometry: Geometry, spread: Ints | None = No
     windows = geometry.windows(x.shape[2:], weight.shape[2:])
     if spread is None and few_windows.are_few(x.shape[0], windows, weight, geometry):
         return few_windows.plain(x, weight, geometry)
-    if depthwise.is_depthwise(weight, geometry):
-        return depthwise.plain(x, weight, geometry, spread)
+    if depthwise.is_depthwise(weight, geometry.groups):
+        return depthwise.plain(x, weight, geometry)  # x is spread out already
     layout = "DHW"[5 - x.ndim :]
     return lax.conv_general_dilated(
         x,
@@ -59,7 +59,8 @@ def _transposed(x: Array, weight: Array, geometry: Geometry) -> Array:
     weight = jnp.flip(weight.reshape(groups * outputs, inputs // groups, *kernel), range(2, weight.ndim - 1))
     reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
     pads = tuple((r - before, r - after) for r, (before, after) in zip(reach, pads, strict=True))
-    if x.ndim == 5:  # XLA's fast kernels for the CPU spread out one or two dimensions only
+    # XLA's fast kernels for the CPU spread out one or two dimensions only, and a depthwise sum none
+    if x.ndim == 5 or depthwise.is_depthwise(weight, groups):
         x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0)] * 2 + [(0, 0, s - 1) for s in stride])
         stride = (1,) * len(stride)
     return _plain(x, weight, Geometry((1,) * len(stride), pads, dilation, groups), stride)
@@ -69,7 +70,7 @@ def _of_weight(x: Array, grad: Array, weight: Array, geometry: Geometry) -> Arra
     """The gradient of :func:`_plain` in its weight, where the gradient in its result is ``grad``."""
     if few_windows.are_few(grad.shape[0], grad.shape[2:], weight, geometry):
         return few_windows.of_weight(x, grad, weight, geometry)
-    if depthwise.is_depthwise(weight, geometry):
+    if depthwise.is_depthwise(weight, geometry.groups):
         return depthwise.of_weight(x, grad, weight, geometry)
     groups, kernel = geometry.groups, weight.shape[2:]
     if groups == 1 or weight.shape[1] == 1:
