@@ -32,7 +32,7 @@ def named(*graphs: Graph) -> list[set[str]]:
         seen.append(graph)
         n = len(seen)
         records.append(record(n, *parts))
-    return [{change.subject for change in found} for found in causes(records).values()]
+    return [{change.subject for change in found.changes} for found in causes(records).values()]
 
 
 def distance(one: Graph, other: Graph) -> int:
@@ -63,6 +63,19 @@ def test_a_combination_names_only_what_would_have_avoided_it() -> None:
     assert named(once, *later, (False, True, True))[-1] == {"switch 1", "switch 2"}
 
 
+def test_without_any_one_of_the_causes_of_a_combination_it_would_be_a_graph_that_was_there() -> None:
+    seen = {
+        OFF: record(1),
+        A: record(2, part(0, True, 1)),
+        B: record(3, part(1, True, 1)),
+        AB: record(4, part(0, True, 3)),
+    }
+    assert [found.either for found in causes(seen.values()).values()] == [False, False, False, True]
+    at_once = [record(1), record(2, part(0, True, 1), part(1, True, 1)), record(3, part(0, True, 1))]
+    assert [len(found.changes) for found in causes(at_once).values()] == [0, 2, 2]
+    assert not causes(at_once)[2, 2].either, "each of the two alone needs a graph"
+
+
 @given(st.lists(st.tuples(*[st.booleans()] * 4), max_size=20))
 def test_every_graph_but_the_first_has_a_cause_and_each_cause_is_a_switch_that_was_thrown(graphs: list[Graph]) -> None:
     found = named(*graphs)
@@ -79,7 +92,7 @@ def test_a_combination_is_told_with_its_own_values_and_not_with_those_that_came_
     # 3 has the switch on at gamma 0.6; 5 has it on at gamma 2.6, where 4 has it off
     parts = {2: gamma("0.6", "1.9", 1), 3: part(0, True, 1), 4: gamma("0.6", "2.6", 1), 5: part(0, True, 4)}
     records = [record(n, *([parts[n]] if n in parts else [])) for n in range(1, 6)]
-    (changed,) = [change for change in list(causes(records).values())[-1] if change.what == "argument"]
+    (changed,) = [change for change in list(causes(records).values())[-1].changes if change.what == "argument"]
     assert (changed.old, changed.new, changed.against) == ("0.6", "2.6", 3)
 
 
@@ -94,7 +107,7 @@ def test_a_size_that_was_read_is_the_cause_of_the_shapes_that_follow_from_it() -
             shape = changed("shape", f"s64[{old}]", f"s64[{new}]", n - 1)
             shape = shape._replace(change=msgspec.structs.replace(shape.change, moved=moved))
             records.append(record(n, shape, changed("size", old, new, n - 1)))
-        assert [[change.what for change in found] for found in causes(records).values()] == [[], [what], [what]]
+        assert [[change.what for change in found.changes] for found in causes(records).values()] == [[], [what], [what]]
 
 
 def test_what_comes_back_is_what_a_later_graph_has_too() -> None:
@@ -112,10 +125,9 @@ def test_of_paths_that_change_together_the_one_whose_condition_is_known_is_the_c
     pieces = [
         Part(one, ("operation", one.condition or one.stack, ""), (one.old, 0), (one.new, 0)) for one in (gone, came)
     ]
-    assert [[change.stack for change in found] for found in causes([record(1), record(2, *pieces)]).values()] == [
-        [],
-        [120],
-    ]
+    assert [change.stack for change in causes([record(1), record(2, *pieces)])[2, 2].changes] == [120]
+    again = Part(came, pieces[1].key, ("barrier", 0), ("aten::ones", 0))  # which decided in a graph before, too
+    assert [change.stack for change in causes([record(1), record(2, again), record(3, *pieces)])[3, 3].changes] == [120]
     state = Part(Change("operation", "", "", role="state"), ("operation", 0, "state"), ("made", 0), ("kept", 0))
     found = causes([record(1), record(2, state, pieces[1])])
-    assert [change.role for change in found[2, 2]] == ["state"], "an optimizer's is no path of the program's"
+    assert [change.role for change in found[2, 2].changes] == ["state"], "an optimizer's is no path of the program's"

@@ -215,9 +215,15 @@ _FIRST = frozenset({"the", "this", "an", "a", "another", "which", "gradients", "
 def explanation(facts: Facts, group: Group, rhythm: str) -> str:
     """The sentence: the cause, and the compiles and seconds it took."""
     again = f"compiled again {times(len(group.extras))}, {duration(group.cost_s)} in all"
-    if shared := sum(extra.share < 1 for extra in group.extras):
-        combined = "all" if shared == len(group.extras) else f"{shared}"
-        again += f" ({combined} of them for new combinations with other changes, which bear their part)"
+    notes = [
+        f"{'all' if many == len(group.extras) else many} of them for {what}"
+        for many, what in (
+            (sum(one.either for one in group.extras), "new combinations with other changes"),
+            (sum(one.share < 1 for one in group.extras), "several changes at once, which bear their part"),
+        )
+        if many
+    ]
+    again += f" ({', '.join(notes)})" if notes else ""
     # Dynamo's graph served all sizes, so that Dynamo itself reports nothing
     dynamic = group.first.role == "dynamic"
     fixed = " Dynamo has one graph for all sizes, but a program of XLA's has fixed shapes." if dynamic else ""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -79,7 +79,7 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
     apart: set[Change] = set()  # what tells values apart that one trace reads, and does so in each combination
     pending: dict[int, Change] = {}  # what of another loop a program holds
     for record in facts.run.compiles:
-        of_it = [_before_the_read(facts, one) for one in why[record.program, record.t]]
+        of_it = [_before_the_read(facts, one) for one in why[record.program, record.t].changes]
         apart.update(one for one in of_it if one is not None and is_of_another_value(facts, record, one))
         changes = [change for one in of_it if one not in apart and (change := _defect(facts, record, one)) is not None]
         if (left := _left_over(facts, record, pending)) is not None:
@@ -98,7 +98,8 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
             )
             of = programs.get(change.against, record) if had else record
             share, again = 0.0 if of_it[0].role == "state" else 1 / len(by_line), (record.program, record.t) in back
-            extra = Extra(of, change, place, share, again)
+            either = why[record.program, record.t].either and len(by_line) > 1
+            extra = Extra(of, change, place, share, again, either)
             first = record.trigger not in ("read", "dynamo") and ages[record.program] <= EARLY
             # replaced within the first steps of its work, for good: a barrier before the loop may spare it
             spared = change.role == "entry" and of.dur >= LONG_S * 1e9
@@ -121,10 +122,30 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
     bearing = {id(extra.record) for g in leading for extra in g.extras}
     paths = [g._replace(extras=tuple(e for e in g.extras if id(e.record) not in bearing)) for g in all_groups]
     designed = [g for g in leading if by_design(facts, g)] + [g for g in paths if g.extras]
+    told = [_bearing(g, designed) for g in leading if not _is_meant(g, designed)]
+    told = _divided(_join(told, partial(_of_one_batch, facts)))
     # one graph for a copy between tensors, which are the same until one of them is written
-    once = [g for g in leading if g.sort == "aliasing" and len(g.extras) == 1 and g.first.role != "entry"]
-    told = [_bearing(g, designed) for g in leading if g not in once and not _is_meant(g, designed)]
-    return _join(told, partial(_of_one_batch, facts)), designed
+    once = [g for g in told if g.sort == "aliasing" and len(g.extras) == 1 and g.first.role != "entry"]
+    return [g for g in told if g not in once], designed
+
+
+def _divided(told: list[Group]) -> list[Group]:
+    """A new combination is the cause's that spares most once it is mended. What is left of the others is what they
+    would still cost then, so that nothing is promised twice."""
+    shares: defaultdict[CompileRecord, float] = defaultdict(float)
+    for extra in (extra for group in told for extra in group.extras):
+        shares[extra.record] += extra.share
+    left, taken, found = dict(enumerate(told)), set[CompileRecord](), dict[int, Group]()
+    while left:
+        for at, group in left.items():
+            left[at] = group._replace(extras=tuple(e for e in group.extras if e.record not in taken))
+        number = max(left, key=lambda at: sum(e.record.dur * (e.either or e.share) for e in left[at].extras))
+        group = left.pop(number)
+        found[number] = group._replace(
+            extras=tuple(e._replace(share=shares[e.record]) if e.either else e for e in group.extras)
+        )
+        taken.update(e.record for e in group.extras if e.either)
+    return [group for _, group in sorted(found.items()) if group.extras]
 
 
 _Part = Callable[[Group, Group], Iterable[Extra] | None]  # the compiles of the second as parts of the first; None: none

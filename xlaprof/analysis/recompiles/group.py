@@ -26,6 +26,7 @@ class Extra(NamedTuple):
     place: Place
     share: float = 1.0  # of the compile: several causes of one graph bear it together
     back: bool = False  # what it replaced came back later
+    either: bool = False  # of several causes, without any one of which there were no such compile
 
 
 class Group(NamedTuple):

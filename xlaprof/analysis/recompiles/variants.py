@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 
@@ -38,8 +39,15 @@ def comes_back(records: Iterable[CompileRecord], last: Mapping[int, int]) -> set
     return found
 
 
-def causes(records: Iterable[CompileRecord]) -> dict[tuple[int, int], tuple[Change, ...]]:
-    """By program and moment: why it had to be compiled. Several changes bear it together; none: it is the first.
+class Causes(NamedTuple):
+    """Why a graph had to be compiled. Several changes bear it together; none: it is the first."""
+
+    changes: tuple[Change, ...] = ()
+    either: bool = False  # without any one of them it would be a graph that was there before
+
+
+def causes(records: Iterable[CompileRecord]) -> dict[tuple[int, int], Causes]:
+    """By program and moment: why it had to be compiled.
 
     Where an optimizer's state comes first, the others bear nothing.
     """
@@ -98,7 +106,7 @@ class _Variants:
                 if self._graphs[one].get(part.key, self._first[part.key]) == part.old:
                     yield self._records[one].program
 
-    def causes(self) -> list[tuple[Change, ...]]:
+    def causes(self) -> list[Causes]:
         """Of each graph."""
         seen = {(key, value) for key, value in self._first.items()}
         came: dict[Key, Change] = {}  # how each thing changed first
@@ -112,36 +120,42 @@ class _Variants:
             found.append(self._of(record, novel, at, came))
         return found
 
-    def _of(self, record: CompileRecord, novel: list[Part], at: int, came: dict[Key, Change]) -> tuple[Change, ...]:
+    def _of(self, record: CompileRecord, novel: list[Part], at: int, came: dict[Key, Change]) -> Causes:
         if record.trigger == "read" and record.parts and all(part.change.role == "state" for part in record.parts):
-            return (record.parts[0].change,)  # each of a step's reads meets it for itself
+            return Causes((record.parts[0].change,))  # each of a step's reads meets it for itself
         state = [part for part in novel if part.change.role == "state"]
         novel = [part for part in novel if part not in state]
         kept = tuple(part.change for part in state if part.new[0] == "kept")
         if kept or (state and not novel):
-            return (state[0].change, *self._named(novel))
+            return Causes((state[0].change, *self._named(novel)))
         if novel:
-            return self._named(novel)
+            return Causes(self._named(novel))
         if record.change is None or not record.parts:
-            return (record.change,) if record.change is not None else ()
-        combined = [self._now(came[key], key, at, base) for key, base in self._combined(at).items() if key in came]
+            return Causes((record.change,) if record.change is not None else ())
+        nearest = self._nearest(at)
+        combined = [self._now(came[key], key, at, base) for base, keys in nearest for key in keys if key in came]
         if len(combined) < 2:
-            return (record.change,)
+            return Causes((record.change,))
         # an optimizer makes its state once: a combination with it is the others'
-        return tuple(one for one in combined if one.role != "state") or tuple(combined)
+        found = tuple(one for one in combined if one.role != "state") or tuple(combined)
+        return Causes(found, either=len(found) > 1 and all(len(keys) == 1 for _, keys in nearest))
 
     def _named(self, novel: list[Part]) -> tuple[Change, ...]:
         if novel and novel[0].change.what != "operation":
             # a tensor of another shape can cause another path, but how much a mask selects is a cause of its own
             return (novel[0].change, *(part.change for part in novel[1:] if part.change.what == "size"))
-        return tuple(part.change for part in novel if part.change.what == "operation")
+        paths = [part.change for part in novel if part.change.what == "operation"]
+        # what a condition decides on brings, or takes, operations elsewhere, too
+        return tuple(change for change in paths if change.condition) or tuple(paths)
 
-    def _combined(self, at: int) -> dict[Key, int]:
-        """The things in which a graph differs from the nearest before it; for each the latest of these."""
+    def _nearest(self, at: int) -> list[tuple[int, list[Key]]]:
+        """Of graphs before, the nearest, and the things in which a graph differs from them: each once, from the latest
+        of these."""
         earlier = range(max(0, at - KEPT), at)
         differing = {base: self._differing(self._graphs[at], self._graphs[base]) for base in earlier}
         least = min((len(keys) for keys in differing.values() if keys), default=0)
-        return {key: base for base, keys in differing.items() if len(keys) == least for key in keys}
+        latest = {key: base for base, keys in differing.items() if len(keys) == least for key in keys}
+        return [(base, [key for key in latest if latest[key] == base]) for base in dict.fromkeys(latest.values())]
 
     def _now(self, change: Change, key: Key, at: int, base: int) -> Change:
         """A change as it first came, with the values of two graphs."""
