@@ -67,6 +67,19 @@ def test_sizes_of_two_inputs_are_told_both_and_marked_both(tmp_path: Path) -> No
     ]
 
 
+def test_of_many_inputs_whose_sizes_change_some_are_named_once_each(tmp_path: Path) -> None:
+    """Those of the blamed one's size are padded, or made dynamic, with it."""
+    fast = torch.compile(lambda parts: sum(one.sum() for one in parts), backend="eager", dynamic=False)
+    shapes = ([T(2, n), T(2, n), *(T(2, n + more) for more in range(1, 6))] for n in range(4, 8))
+    (finding,) = observe(tmp_path, lambda: [fast(parts) for parts in shapes]).findings()
+    assert "parts[0] changed from f32[2,4] to f32[2,5] (and 2 more such changes)" in finding.cause
+    assert "parts[1]" not in finding.cause
+    for n in (2, 3, 4):
+        sizes = f"from f32[2,{n + 3}] to f32[2,{n + 4}] (and 2 more such changes)"
+        assert finding.cause.count(f"parts[{n}] changed with it, {sizes}, a cause by itself") == 1
+    assert "so did 2 more, each a cause by itself" in finding.cause
+
+
 def test_layers_that_are_left_out_by_turns_are_not_to_be_kept(tmp_path: Path) -> None:
     (finding,) = observe(tmp_path, deep(gated=False)).findings()
     assert "with self.active in a tensor" in finding.advice

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -33,9 +35,9 @@ from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import cited
 from xlaprof.analysis.principles import HABIT, NAMED
-from xlaprof.analysis.sums import median
+from xlaprof.analysis.sums import grouped, median
 from xlaprof.events import DynamoLimit, Guard
-from xlaprof.text.quantities import duration, times
+from xlaprof.text.quantities import duration, plural, times
 from xlaprof.text.strings import enumerated
 
 #: kinds of guards on one thing that the function is given or finds, each of which has to be mended for itself
@@ -128,6 +130,17 @@ def _compiled_again(facts: Facts, records: list[RecompileRecord]) -> str:
     return f"{together} {times(each[0])} each" if len(set(each)) == 1 else f"{together} {times(sum(each))} together"
 
 
+def _changed_with_it(guards: Iterable[Guard]) -> Iterator[str]:
+    """What each thing changed from and to at first; of many, as the layers of a cache, how many more there are."""
+    by_name = grouped(guards, attrgetter("subject"))
+    for name, ones in islice(by_name.items(), NAMED):
+        more = len({(one.old, one.new) for one in ones}) - 1
+        again = f" (and {plural(more, 'more such change')})" if more else ""
+        yield f"{name} changed with it, from {ones[0].old} to {ones[0].new}{again}, a cause by itself"
+    if (left := len(by_name) - NAMED) > 0:
+        yield f"so did {left:,} more, {'each ' * (left > 1)}a cause by itself"
+
+
 def _finding(facts: Facts, recompiles: list[Blamed], with_it: list[Guard]) -> Finding:
     """``with_it``: guards on something else that failed with these, each a cause by itself."""
     first, guard, place = recompiles[0]
@@ -145,14 +158,14 @@ def _finding(facts: Facts, recompiles: list[Blamed], with_it: list[Guard]) -> Fi
     constant = f", and {case.asked} makes a constant of it" if case.asked else ""
     clauses = [f"{texts.cause(guard, len(changes), case)}{constant}: {again}"]
     clauses += _for_another_call(facts, first, made) if case.gradless else ()
-    too = [*with_it, *(one for one in case.others if sizes_of_dim(one) != sizes_of_dim(guard))]
-    clauses += (f"{one.subject} changed with it, from {one.old} to {one.new}, a cause by itself" for one in too)
+    apart = (one for blamed, one in _sizes_with_it(recompiles) if sizes_of_dim(one) != sizes_of_dim(blamed))
+    clauses += _changed_with_it([*with_it, *apart])
     at, clauses = len(clauses), [*clauses, *limit_clause(facts, limit)]
     eager = sum(eager_ns(facts, (first.event.code, first.event.func)).values()) / 1e9 if limit is not None else 0.0
     if eager:
         clauses[at] += f" ({duration(eager)} in {function})"
     advised = _advice(facts, first, guard, place, texts.advice(guard, case, limit[0].limit if limit else ""))
-    apart = {one: _case(facts, [(first, one, facts.place(one.stack))]) for one in with_it}
+    cases = {one: _case(facts, [(first, one, facts.place(one.stack))]) for one in with_it}
     return facts.finding(
         "recompile",
         place,
@@ -162,7 +175,7 @@ def _finding(facts: Facts, recompiles: list[Blamed], with_it: list[Guard]) -> Fi
         cost_s=cost + eager,
         gain_s=cost,  # of the time in eager mode a compiled version takes a part that is not known
         cause=f"{'; '.join(clauses)}.",
-        advice=" ".join([advised, *_too(guard, texts.advice(guard, case), apart)]),
+        advice=" ".join([advised, *_too(guard, texts.advice(guard, case), cases)]),
         change=FromTo(texts.what(guard), guard.old, guard.new),
         evidence=[*evidence(recompiles), *([f"guard: {texts.code(guard)}"] if guard.text else [])],
         discriminator=f"torch.compile {guard.kind} {guard.subject}",
@@ -194,7 +207,7 @@ def _case(facts: Facts, recompiles: list[Blamed]) -> Case:
         first.event.dynamic,
         specialized(recompiles),
         uses.takes_number(place.acting.code, spoken.subject),
-        list(_sizes_with_it(recompiles)),
+        [one for _, one in _sizes_with_it(recompiles)],
         sum(record.another for record in compiled),
         uses.needed_for(place.acting.code, named(spoken)) or uses.needed_by_head(place.acting.code, named(spoken)),
         uses.is_handed_over(facts.place(first.event.stack).acting.code, spoken.subject),
@@ -275,11 +288,10 @@ def _last_of(guard: Guard) -> str:
     return named(guard).rpartition(".")[2]
 
 
-def _sizes_with_it(recompiles: list[Blamed]) -> Iterator[Guard]:
-    """Of other inputs whose size changed with the one that is blamed: theirs have to be dynamic, too."""
-    _, guard, _ = recompiles[0]
-    for record, _, _ in recompiles if guard.kind == "shape" else ():
-        yield from (one for one in record.event.guards if one.kind == "shape" and one.subject != guard.subject)
+def _sizes_with_it(recompiles: list[Blamed]) -> Iterator[tuple[Guard, Guard]]:
+    """The guard that is blamed, and those on other inputs whose size changed with it: they have to be dynamic, too."""
+    for record, guard, _ in recompiles if recompiles[0][1].kind == "shape" else ():
+        yield from ((guard, one) for one in record.event.guards if one.kind == "shape" and one.subject != guard.subject)
 
 
 def _went(guard: Guard) -> str:
