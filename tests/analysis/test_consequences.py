@@ -109,6 +109,24 @@ def test_the_limit_is_hit_for_what_made_the_versions_not_for_what_changed_last()
     assert "grad_mode" not in finding.cause
 
 
+def test_two_functions_that_one_line_calls_hit_their_limits_for_one_cause() -> None:
+    one = Compiling()
+    functions = [("forward", one.code), ("backward", one.story.line(20, "def backward(x):", func="backward"))]
+    for number, (name, code) in enumerate(functions):
+        func = one.story.text(name)
+        one.compile(f"{number}/0", code=code, func=func)
+        for n in range(1, 8):
+            one.recompile(f"{number}/{n}", shape(n + 1, n + 2), code=code, func=func, against=f"{number}/{n - 1}")
+        of = {"compile": f"{number}/8", "func": func, "code": code, "stack": one.call}
+        one.story.emit(Recompile(t=one.story.now, guards=[shape(9, 10)], versions=8, **of))
+        one.story.emit(DynamoLimit(t=one.story.now, value=8, **of))
+        one.compile(f"{number}/8", ms=1, ops=0, compiled=False, code=code, func=func)
+    (finding,) = one.findings("recompile")
+    assert (finding.place.line, finding.count) == (40, 14)
+    assert "forward and backward were compiled again 7 times each" in finding.cause
+    assert "recompile_limit = 8 was hit" in finding.cause
+
+
 def test_few_values_that_come_back_in_another_mode_are_meant() -> None:
     one = Compiling()
     evaluate = one.story.line(70, "score = fast(x)")

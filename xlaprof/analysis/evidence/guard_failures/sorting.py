@@ -13,6 +13,7 @@ eagerly where no version fits. Cost: the compile time of the versions, XLA's par
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.breaks import Broken, Line, broken
@@ -175,10 +176,14 @@ def _are_of_one(one: list[Blamed], other: list[Blamed]) -> bool:
 
 def _limited_by_most(groups: list[list[Blamed]]) -> list[list[Blamed]]:
     """A limit is hit for the cause of most versions of the function, not for what happened to change last."""
+
+    def versions(group: list[Blamed], code: int) -> int:  # a line may call several functions, which are one group
+        return sum(record.event.code == code for record, _, _ in group)
+
     for group in groups:
         for one in [one for one in group if one[0].limit is not None]:
-            most = max((g for g in groups if g and g[0][0].event.code == one[0].event.code), key=len)
-            if len(most) > len(group):
+            most = max(groups, key=partial(versions, code=one[0].event.code))
+            if versions(most, one[0].event.code) > versions(group, one[0].event.code):
                 group.remove(one)
                 most.append(one)
     return [group for group in groups if group]
