@@ -81,7 +81,7 @@ def show(log: str, frames: str, profile: Path | None) -> None:
     """The UI, which notes how late its event loop is."""
     from xlaprof.commands._looking import desk
     from xlaprof.tui.app import LiveApp
-    from xlaprof.tui.feed import REST, Feed
+    from xlaprof.tui.feed import CALM_S, REST, Feed
 
     late: list[tuple[float, float]] = []
 
@@ -97,7 +97,7 @@ def show(log: str, frames: str, profile: Path | None) -> None:
                 await asyncio.sleep(_BEAT_S)
                 late.append((began, time.monotonic() - began - _BEAT_S))
 
-    with closing(Feed(log, rest=REST)) as feed:
+    with closing(Feed(log, rest=REST, calm_s=CALM_S)) as feed:
         feed.open()
         app = Timed(feed.advance, desk=desk(feed))
         if profile is None:
@@ -111,14 +111,18 @@ def show(log: str, frames: str, profile: Path | None) -> None:
     Path(frames).write_text(json.dumps(late))
 
 
+def ui(log: Path, frames: Path, profile: Path | None = None) -> list[str]:
+    """The command that opens the UI, which notes its frames."""
+    command = [sys.executable, __file__, "--screen", str(log), str(frames)]
+    return command + (["--profile", str(profile)] if profile is not None else [])
+
+
 class Screen:
     """A UI in a terminal of its own; ``seen``: when which step was first on it."""
 
-    def __init__(self, log: Path, frames: Path, profile: Path | None = None) -> None:
+    def __init__(self, command: list[str]) -> None:
         own, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
-        command = [sys.executable, __file__, "--screen", str(log), str(frames)]
-        command += ["--profile", str(profile)] if profile is not None else []
         environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
         self.process = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
@@ -180,7 +184,7 @@ def follow(seconds: float, rate: int, profile: Path | None) -> None:
         steps = grouped(source.read_bytes().splitlines(keepends=True))
         with log.open("wb", buffering=0) as file:
             file.write(b"".join(line for step in steps[:2] for line in step))
-            screen = Screen(log, frames, profile)
+            screen = Screen(ui(log, frames, profile))
             try:
                 screen.until(1, 20)
                 written = 2
@@ -261,7 +265,7 @@ def cost(pairs: int, steps: int) -> None:
                 log, script = Path(folder) / "run.log", Path(folder) / "train.py"
                 script.write_text(_TRAINING)
                 log.touch()
-                screen = Screen(log, Path(folder) / "frames.json") if beside else None
+                screen = Screen(ui(log, Path(folder) / "frames.json")) if beside else None
                 environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PJRT_DEVICE": "CPU"}
                 command = [sys.executable, "-m", "xlaprof", "run", "--no-report", "-o", str(log), script, f"{steps}"]
                 began = time.monotonic()

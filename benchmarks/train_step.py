@@ -6,34 +6,23 @@ CPU time on one core (the process pins itself), medians. "record" is forward, ba
 backward pass has its own), "sync" the barrier on its thread, "step" everything including the device's work, which on a
 CPU is CPU time too.
 
-Then two processes take turns on that core, a few steps each: one never records, the other does so in every second round
-(scopes and a StepTrace around each step). A recording is all there is to diagnosis while the program runs: events, the
-lines of what is new, and the sampler of stacks in long gaps. All CPU time counts, of every thread, but for the first
-steps of a recording: it begins by reading source lines, tells 50 steps in full and reads what is alive more often than
-later, 10 to 20 ms in all. A turn of the one is compared with the other's turn beside it, so that a machine whose speed
-changes, or that others use, changes little; and rounds with a recording with those without, so that it does not matter
-which of the processes was the faster one to begin with.
+Then what a recording costs, as :mod:`_turns` measures it: it is all there is to diagnosis while the program runs,
+events, the lines of what is new, and the sampler of stacks in long gaps (scopes and a StepTrace around each step).
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import itertools
-import multiprocessing
-import os
-import random
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import machine
 import torch
+from _turns import Plan, compare, settle_down
 from llama import BATCH, LENGTH, VOCABULARY, Llama
 from torch import nn
 from torch.nn import functional as F
@@ -43,16 +32,6 @@ import xlaprof.runtime as xr
 
 #: torch_xla 2.9's ms, where they were measured
 PEER = {"llama": {"step": 115.3, "record": 13.4, "sync": 2.1}, "mlp": {"step": 3.88}}
-
-
-class Plan(NamedTuple):
-    """How what recording costs is measured."""
-
-    steps: int  # of a turn
-    cold: int  # of these at its beginning: the other process had the caches
-    turns: int  # of a round
-    settle: int  # steps until a recording is in its stride
-    wanted: float  # what it may cost
 
 
 PLAN = {"llama": Plan(3, 1, 10, 5, 1.01), "mlp": Plan(24, 4, 25, 300, 1.03)}
@@ -102,125 +81,6 @@ def make_step(make: Callable[[], tuple[nn.Module, torch.Tensor, torch.Tensor]]) 
     return step
 
 
-class Turn(NamedTuple):
-    """CPU us per step: of the process, and of its threads by name."""
-
-    all: float
-    threads: dict[str, float]
-
-
-def take_turns(asked: Connection, model: str, log: Path) -> None:
-    """One of the two processes: does as it is told."""
-    settle_down()
-    step, plan, recording = make_step(MODELS[model]), PLAN[model], xlaprof.record(log)
-    numbers = itertools.count()
-    for _ in range(plan.settle):
-        step(next(numbers))
-    asked.send(None)
-    while (order := asked.recv()) != "end":
-        if order == "record":
-            recording.start()
-        elif order == "stop":
-            recording.stop()
-        for _ in range(plan.settle if order == "record" else plan.cold):
-            step(next(numbers))
-        count = plan.steps - plan.cold
-        threads, start = thread_ns(), time.process_time_ns()
-        for _ in range(count):
-            step(next(numbers))
-        took, after = time.process_time_ns() - start, thread_ns()
-        more = {name: (ns - threads.get(name, 0)) / count / 1e3 for name, ns in after.items()}
-        asked.send(Turn(took / count / 1e3, more))
-
-
-def thread_ns() -> dict[str, int]:
-    """CPU time that threads had so far, by name; those that Python did not start count as one. Linux only."""
-    names = {thread.native_id: thread.name for thread in threading.enumerate()}
-    found: dict[str, int] = {}
-    for task in Path("/proc/self/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError):  # ended meanwhile
-            ns = int(task.read_bytes().split()[0])
-            name = names.get(int(task.parent.name), "other")
-            found[name] = found.get(name, 0) + ns
-    return found
-
-
-class Pair:
-    """Both processes."""
-
-    def __init__(self, model: str, log: Path) -> None:
-        self._ends = []
-        for name in ("never", "every second round"):
-            here, there = multiprocessing.get_context("spawn").Pipe()
-            task = multiprocessing.get_context("spawn").Process(
-                target=take_turns, args=(there, model, log), name=name, daemon=True
-            )
-            task.start()
-            here.recv()
-            self._ends.append(here)
-
-    def turn(self) -> tuple[Turn, Turn]:
-        never, other = [self._tell(end, "turn") for end in self._ends]
-        return never, other
-
-    def switch(self, order: str) -> None:
-        self._tell(self._ends[1], order)
-
-    def close(self) -> None:
-        for end in self._ends:
-            end.send("end")
-
-    def _tell(self, end: Connection, order: str) -> Turn:
-        end.send(order)
-        return end.recv()
-
-
-def compare(model: str, rounds: int, log: Path) -> None:
-    """Print what recording costs."""
-    plan, pair = PLAN[model], Pair(model, log)
-    off: list[tuple[Turn, Turn]] = []
-    on: list[tuple[Turn, Turn]] = []
-    for _ in range(rounds):
-        off += [pair.turn() for _ in range(plan.turns)]
-        pair.switch("record")
-        on += [pair.turn() for _ in range(plan.turns)]
-        pair.switch("stop")
-    pair.close()
-    without, recorded = [[other.all / never.all for never, other in turns] for turns in (off, on)]
-    ratio = statistics.median(recorded) / statistics.median(without)
-    low, high = interval(lambda: statistics.median(again(recorded)) / statistics.median(again(without)))
-    print(
-        f"recording on / off: {ratio:.4f} ({low:.4f} to {high:.4f} with 90 % of {len(on)} pairs of turns drawn again; "
-        f"wanted: <= {plan.wanted})"
-    )
-    usual = statistics.median(never.all for never, _ in (*off, *on))
-    print(f"{'CPU us a step, median':24}{'off':>8}{'on':>8}{'more':>8}")
-    for name in sorted({name for _, other in on for name in other.threads}):
-        before, after = [
-            statistics.median(other.threads.get(name, 0.0) / never.all * usual for never, other in turns)
-            for turns in (off, on)
-        ]
-        if max(before, after) >= 0.5:
-            print(f"{name:24}{before:8.1f}{after:8.1f}{after - before:+8.1f}")
-
-
-def again(found: list[float]) -> list[float]:
-    return random.choices(found, k=len(found))
-
-
-def interval(estimate: Callable[[], float], times: int = 400) -> tuple[float, float]:
-    """What lies between the 5th and the 95th percentile of ``estimate``."""
-    cuts = statistics.quantiles([estimate() for _ in range(times)], n=20)
-    return cuts[0], cuts[-1]
-
-
-def settle_down() -> None:
-    """One core, one thread."""
-    torch.set_num_threads(1)
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=tuple(PEER), default="llama")
@@ -240,7 +100,7 @@ def main() -> None:
     print(f"{'CPU ms, median':16}{'ours':>8}{'torch_xla 2.9':>15}")
     for i, name in enumerate(("record", "sync", "step")):
         print(f"{name:16}{statistics.median(row[i] for row in rows):8.2f}{PEER[args.model].get(name, '-'):>15}")
-    compare(args.model, args.rounds, args.log)
+    compare(partial(make_step, MODELS[args.model]), PLAN[args.model], args.rounds, args.log)
 
 
 if __name__ == "__main__":

@@ -156,9 +156,10 @@ def test_a_process_that_was_killed_is_lost_and_its_last_words_are_read(
         (b"\x7fELF\x02\x01\x01" * 1000, "is not an xlaprof log"),
         (b"epoch 1 loss 2.3\n", "is not an xlaprof log"),
         (b'{"k":"text","id":1,"text":"x"}\n', "is not an xlaprof log"),
-        (gzip.compress(b'{"k":"header"'), "is compressed and grows no more: xlaprof report"),
+        (gzip.compress(b'{"k":"header"', mtime=0), "is compressed and grows no more: xlaprof report"),
+        (gzip.compress(b'{"k":"header"', mtime=0x0A0A), "is compressed and grows no more: xlaprof report"),
     ],
-    ids=["binary", "text", "headless", "gzip"],
+    ids=["binary", "text", "headless", "gzip", "gzip with line feeds"],
 )
 def test_what_is_no_log_is_reported_before_anything_is_shown(
     tmp_path: Path, feed: Callable[..., Feed], content: bytes, complaint: str
@@ -251,6 +252,46 @@ def test_reports_of_a_log_that_grows_rest_in_between_and_nothing_is_missed(story
         shown = resting.advance().report
         assert shown is not None
         assert shown.steps[0].count == 11, "though nothing has come since"
+
+
+class Ticking:
+    """A clock that goes on by a second whenever it is read: so a report takes a second."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def test_what_was_compiled_is_reported_nine_times_as_soon_as_more_steps(story: Training) -> None:
+    story.train_step(compile_ms=1500)
+    clock = Ticking()
+    with closing(Feed("run.log", rest=900.0, monotonic=clock)) as feed:
+        first = feed.advance().report
+        story.train(10)
+        clock.now += 150.0
+        assert feed.advance().report is first, "a training goes on: that may wait"
+        story.train_step(compile_ms=900, shape="i64[5,128]")
+        later = feed.advance().report
+    assert later is not first
+    assert later is not None
+    assert [one.kind for one in later.findings] == ["recompile"]
+
+
+def test_who_looks_often_has_no_more_reports_unless_something_was_compiled(story: Training) -> None:
+    story.train_step(compile_ms=1500)
+    clock = [100.0]
+    with closing(Feed("run.log", calm_s=0.2, monotonic=lambda: clock[0])) as feed:
+        first = feed.advance().report
+        story.train(10)
+        clock[0] += 0.1
+        assert feed.advance().report is first
+        clock[0] += 0.11
+        second = feed.advance().report
+        assert second is not first
+        story.train_step(compile_ms=900, shape="i64[5,128]")
+        assert feed.advance().report is not second
 
 
 def test_between_two_reports_the_state_is_that_of_the_last_event(story: Training) -> None:

@@ -22,7 +22,20 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, get_args
 
 from xlaprof.errors import UserError, warn
-from xlaprof.events import Code, Compile, Compiling, Counters, DynamoLimit, End, Event, GraphBreak, Recompile, Step
+from xlaprof.events import (
+    Code,
+    Compile,
+    Compiling,
+    Counters,
+    DynamoCompile,
+    DynamoLimit,
+    End,
+    Event,
+    GraphBreak,
+    JitCompile,
+    Recompile,
+    Step,
+)
 from xlaprof.text.quantities import plural
 
 from .attached import Attachment, Attachments
@@ -47,7 +60,8 @@ STOP_TIMEOUT_S = 10.0
 #: the plug-in point of the live sources, a stage above: its ``install`` adds the observer that attaches them
 SOURCES = "xlaprof.sources.attaching"
 
-_URGENT = frozenset({Compiling, Compile, GraphBreak, Recompile, DynamoLimit})
+#: who follows the log waits for these
+_URGENT = frozenset({Compiling, Compile, DynamoCompile, JitCompile, GraphBreak, Recompile, DynamoLimit})
 
 
 Detail = Literal["auto", "full"]

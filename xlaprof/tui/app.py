@@ -46,16 +46,16 @@ from xlaprof.tui.widgets.tabs import Tab, TabBar
 
 #: A terminal of fewer columns or rows shows one line: what it needs.
 LEAST_WIDTH, LEAST_HEIGHT = 40, 12
-_SCREENSHOT = "screenshot"
+_SCREENSHOT, _LOOK_S = "screenshot", 0.05  # seconds between two looks at the end of the log
 _MARKS_EVERY_S, _MARKS_REST = 5.0, 20  # between two times that steps are looked up, and times as long as that takes
 
 
 class LiveApp(App[None]):
     """Shows what ``advance`` returns, again and again.
 
-    ``advance`` runs in a worker thread, never in two at once, and returns in well under a second. ``every_s`` is the
-    pause between two calls at the end of the log; with None only :meth:`refresh_now` calls it. ``desk`` answers what
-    takes longer. Once the terminal ``is_gone`` the UI ends.
+    ``advance`` runs in a worker thread, never in two at once, and returns in well under a second. A new report is shown
+    at once, else ``every_s`` is the pause between two pictures; with None only :meth:`refresh_now` shows anything.
+    ``desk`` answers what takes longer. Once the terminal ``is_gone`` the UI ends.
     """
 
     CSS_PATH = "live.tcss"
@@ -152,27 +152,29 @@ class LiveApp(App[None]):
             self.run_worker(self._follow(self._every_s), name="follow")
 
     async def _follow(self, every_s: float) -> None:
+        due, caught_up = 0.0, False  # when the next picture is, of the monotonic clock
         while not self._is_gone():
-            caught_up = await self.refresh_now()
-            await asyncio.sleep(every_s if caught_up else 0)
+            snapshot = await asyncio.to_thread(self._advance)
+            if time.monotonic() >= due or not caught_up or snapshot.report is not self.report:
+                caught_up, due = self._take(snapshot), time.monotonic() + every_s
+            await asyncio.sleep(min(_LOOK_S, every_s) if caught_up else 0)
         self._leave()
 
     async def refresh_now(self) -> bool:
         """Read on and show the outcome; True: the end of the log has been reached."""
-        snapshot = await asyncio.to_thread(self._advance)
-        if not self.default_screen.children:  # the user has left meanwhile: nothing is left to be drawn
-            return True
-        self._latest = snapshot
-        self._show(snapshot)
-        if snapshot.link != "catching up":
+        return self._take(await asyncio.to_thread(self._advance))
+
+    def _take(self, snapshot: Snapshot) -> bool:
+        if self.default_screen.children:  # else the user has left meanwhile: nothing is left to be drawn
+            self._latest = snapshot
+            self._show(snapshot)
             self._look_for_marks(snapshot)
-            return True
-        return False
+        return snapshot.link != "catching up" or not self.default_screen.children
 
     def _look_for_marks(self, snapshot: Snapshot) -> None:
         """Have the steps looked up in which findings happened, when there are more of them than at the last time."""
-        report, marks = snapshot.report, self.desk.marks
-        if report is None or marks is None or time.monotonic() < self._mark_at:
+        report, marks, early = snapshot.report, self.desk.marks, time.monotonic() < self._mark_at
+        if report is None or marks is None or early or snapshot.link == "catching up":
             return
         counts = {one.id: one.count for one in report.findings}
         if counts != self._marked:
@@ -184,8 +186,8 @@ class LiveApp(App[None]):
         with contextlib.suppress(UserError, OSError):  # the log may be gone by now; the state line says so
             found = await asyncio.to_thread(marks, report)
             self.default_screen.query_one(StepsPanel).mark(found)
-        now = time.monotonic()
-        self._mark_at = now + max(_MARKS_EVERY_S, _MARKS_REST * (now - began))  # the whole log is read for it
+        rest = max(_MARKS_EVERY_S, _MARKS_REST * (time.monotonic() - began))  # the whole log is read for it
+        self._mark_at = time.monotonic() + rest
 
     def _show(self, snapshot: Snapshot) -> None:
         screen = self.default_screen  # another may lie above it
@@ -462,11 +464,9 @@ class LiveApp(App[None]):
                 await self.refresh_now()
 
     def on_show_code(self, event: ShowCode) -> None:
-        if self._latest is None:
-            return
-        self.push_screen(
-            CodeScreen(self.desk, self._latest.path, self._latest.cwd, event.source, event.key, event.name, event.other)
-        )
+        if (of := self._latest) is not None:
+            screen = CodeScreen(self.desk, of.path, of.cwd, event.source, event.key, event.name, event.other)
+            self.push_screen(screen)
 
     def on_explain(self, event: Explain) -> None:
         self._explain(event.finding)

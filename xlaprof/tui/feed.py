@@ -5,6 +5,7 @@ There are no widgets and no threads here: :meth:`Feed.advance` does a bounded pi
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import time
@@ -22,8 +23,8 @@ from xlaprof.analysis.views.moment import Moment
 from xlaprof.analysis.views.painting import Painting, View
 from xlaprof.analysis.whatif.replay import Sample, WhatIf
 from xlaprof.collection import no_collection
-from xlaprof.columns import LONG
-from xlaprof.events import AnyEvent, Header
+from xlaprof.columns import LONG, present
+from xlaprof.events import AnyEvent, Compile, DynamoCompile, DynamoLimit, GraphBreak, Header, JitCompile, Recompile
 from xlaprof.log import Follower, LogError, Tail
 from xlaprof.tui import process
 from xlaprof.tui.history import History
@@ -41,6 +42,11 @@ _GROWS_S = 2.0
 _PATIENCE = 24
 #: The same at the end of a log that grows: reports take a tenth of a core then, however many events come.
 REST = 9.0
+#: Seconds, at least, between two reports in which nothing was compiled, for who looks more often than that.
+CALM_S = 0.2
+#: What mostly makes a finding, or one of them worse, and comes seldom: reports of it rest a ninth of that, and half of
+#: the time is the most that they take.
+_NEWS = frozenset({Compile, DynamoCompile, DynamoLimit, GraphBreak, JitCompile, Recompile})
 
 
 class Feed:
@@ -61,9 +67,14 @@ class Feed:
         slice_bytes: int = SLICE,
         tail: Follower | None = None,
         rest: float = 0.0,
+        calm_s: float = 0.0,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``rest``: the time between two reports at the end of the log is so many times what one takes."""
+        """``rest``: the time between two reports at the end of the log is so many times what one takes, and at least
+        ``calm_s``; where something has been compiled a ninth of the first."""
         self.path = path
+        self._calm_s = calm_s
+        self._monotonic = monotonic
         self.rest = rest
         self._clock = clock
         self.budget_s = budget_s
@@ -81,7 +92,8 @@ class Feed:
         self._fresh: frozenset[str] = frozenset()
         self._sample: Sample | None = None  # from which the last report has its predictions; it
         self._provisional = False  # was of an earlier moment
-        self._stale = False  # events have come since the last report,
+        self._news = False  # something has been compiled since the last report,
+        self._stale = False  # or some other event has come,
         self._reported_s = 0.0  # which took this long, and
         self._reported_at = 0.0  # when it was made; both of the monotonic clock
         self._grew_at = clock()
@@ -90,14 +102,15 @@ class Feed:
 
     def open(self) -> None:
         """Read the first slice. Raises :class:`LogError` where ``path`` is something else than a growing log."""
+        first = b""
+        with contextlib.suppress(OSError), open(self.path, "rb") as file:  # the tail says why it cannot be read
+            first = file.read(2)
+        if first == b"\x1f\x8b" and isinstance(self._tail, Tail):
+            raise LogError(f"{self.path} is compressed and grows no more: xlaprof report {self.path}")
         self._slice()
-        if self._header is None and self._read:
-            with open(self.path, "rb") as file:
-                first = file.read(2)
-            if first == b"\x1f\x8b" and isinstance(self._tail, Tail):
-                raise LogError(f"{self.path} is compressed and grows no more: xlaprof report {self.path}")
-            if first[:1] != b"{" and isinstance(self._tail, Tail):  # the tail waits for the end of the first line
-                raise LogError(f"{self.path} is not an xlaprof log: its first line is no header")
+        # of what has no line feed the tail waits for the end of the first line
+        if self._header is None and self._read and first[:1] not in (b"", b"{") and isinstance(self._tail, Tail):
+            raise LogError(f"{self.path} is not an xlaprof log: its first line is no header")
 
     def close(self) -> None:
         """Close the file."""
@@ -108,10 +121,10 @@ class Feed:
         """Read what has been written since the last call, within the time budget."""
         # Before the log is read: the last events of a process are shown before it is called lost.
         fate = self._process()
-        until = time.monotonic() + self.budget_s
+        until = self._monotonic() + self.budget_s
         try:
             fresh = self._slice()
-            while self._read < self._total and time.monotonic() < until:
+            while self._read < self._total and self._monotonic() < until:
                 fresh |= self._slice()
             self._trouble = ""
         except LogError as error:
@@ -119,7 +132,7 @@ class Feed:
             self._tail.close()  # the next poll opens the file again
         self._stale |= fresh
         if self._header is not None and (self._report is None or self._worth_a_report()):
-            began = time.monotonic()
+            began = self._monotonic()
             settled = self._history.run.settled()
             what_if = WhatIf(settled, self._sample if self._grows() else None)
             self._latest = summarize(settled, self.path, self._tail.notes, None, what_if)
@@ -128,8 +141,8 @@ class Feed:
             self._details = details(settled)
             self._history.settle(self._main_steps(), settled)
             self._note_growth(self._report)
-            self._reported_at = time.monotonic()
-            self._reported_s, self._stale = self._reported_at - began, False
+            self._reported_at = self._monotonic()
+            self._reported_s, self._stale, self._news = self._reported_at - began, False, False
         now, run = self._clock(), self._history.run
         return Snapshot(
             path=self.path,
@@ -173,9 +186,14 @@ class Feed:
         """A long log is read first: until its end is reached, reports take a small part of the time."""
         if not self._stale and (not self._provisional or self._grows()):
             return False
-        since = time.monotonic() - self._reported_at
-        rest = self.rest if self._read >= self._total else _PATIENCE
-        return since >= self.pause_s and since >= rest * self._reported_s
+        since = self._monotonic() - self._reported_at
+        if self._read < self._total:
+            least = _PATIENCE * self._reported_s
+        elif self._news:
+            least = self.rest / REST * self._reported_s
+        else:
+            least = max(self._calm_s, self.rest * self._reported_s)
+        return since >= max(self.pause_s, least)
 
     def _grows(self) -> bool:
         """Whether more is to be expected soon: predictions need not be made anew for a moment that passes."""
@@ -201,6 +219,7 @@ class Feed:
             self._recent.popleft()
         if events:
             self._grew_at = self._clock()
+            self._news = self._news or not _NEWS.isdisjoint(present(events))
         return bool(events)
 
     def _begin(self) -> None:
