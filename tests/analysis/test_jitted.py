@@ -9,7 +9,7 @@ import pytest
 from story import MS, Story
 
 from xlaprof.analysis.model import Finding
-from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations, TransferToDevice, Undonated
+from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations, TransferToDevice
 
 from .test_gaps import Watched
 
@@ -379,42 +379,6 @@ def test_a_program_that_was_asked_for_ahead_is_its_functions_and_no_operation_ou
     section = story.report().jax
     assert [(one.name, one.place.line) for one in section.functions] == [("step", 30)]
     assert "Operations outside" not in section.charges[0].why
-
-
-@pytest.mark.parametrize("mib", [54, 20])
-def test_a_state_that_is_copied_within_the_call_costs_what_the_host_is_in_it(mib: int) -> None:
-    """XLA's client for CPUs runs a copy within the call: no plain Python, and nothing that could be moved elsewhere.
-
-    Whatever its size, if it is felt.
-    """
-    story = Jitted()
-    insert, name = story.line(39, "replay = insert(replay, items)", outer=(90,), loops=(38,)), story.text("insert")
-    story.emit(Undonated(story.now, name, insert, ["replay"], arrays=2, bytes=mib << 20, calls=16))
-    for turn in range(40):
-        with story.step("step"):
-            if turn == 0:
-                story.made()
-            story.execute("step", 5, story.call)
-            story.spend(6)
-            story.seen(50, "call", insert)
-            story.execute("insert", 0, insert)
-    (found,) = story.found("donation")
-    assert (found.place.line, round(found.cost_s, 1)) == (39, 2.0)
-    assert "The host is in this call for 2.00 s while the device has nothing else to do" in found.cause
-    assert story.findings("idle_gap") == []
-
-
-def test_a_small_state_that_is_copied_unfelt_is_not_told() -> None:
-    story = Jitted()
-    insert, name = story.line(39, "replay = insert(replay, items)", outer=(90,), loops=(38,)), story.text("insert")
-    story.emit(Undonated(story.now, name, insert, ["replay"], arrays=2, bytes=20 << 20, calls=16))
-    for turn in range(40):
-        with story.step("step"):
-            if turn == 0:
-                story.made()
-            story.execute("step", 50, story.call)
-            story.spend(50)
-    assert story.findings("donation") == []
 
 
 @pytest.mark.parametrize(("ms", "turns", "found"), [(3_000, 40, 1), (200, 40, 0), (3_000, 120, 0)])

@@ -153,6 +153,7 @@ class Copied(NamedTuple):
     event: Undonated
     share: float  # of the program's memory, on all its devices, that these arguments take
     call: Activity | None  # the host's time in it: XLA runs small programs within the call
+    device: int  # ns that the device copies them: of its time in the program their share of what is read and written
 
 
 def copying(facts: Facts) -> list[Copied]:
@@ -166,10 +167,13 @@ def copying(facts: Facts) -> list[Copied]:
         needs = run.jit.needs.get((event.func, event.stack))
         whole = memory(needs.largest) * max(1, needs.largest.devices) if needs is not None else event.bytes
         share = event.bytes / max(1, whole)
-        call = calls.get(facts.place(event.stack).at)
-        felt = call is not None and call.total >= FELT * facts.idle.window_s * 1e9
+        call, device = calls.get(facts.place(event.stack).at), 0
+        if needs is not None and needs.largest.accessed:
+            moved = 2 * event.bytes / (needs.largest.accessed * needs.largest.devices)
+            device = round(run.program_busy.get(needs.largest.program, 0) * min(1.0, moved))
+        felt = max(call.total if call is not None else 0, device) >= FELT * facts.idle.window_s * 1e9
         if share >= DEAR and (event.bytes >= _BYTES or felt):
-            found.append(Copied(event, share, call))
+            found.append(Copied(event, share, call, device))
     return found
 
 

@@ -3,7 +3,9 @@
 Of JAX's programs. XLA could write the results in the place of these arguments, if they were donated. Counted are large
 arrays that were gone when the function was called next, in each of the calls looked at, and smaller ones where the
 copy is felt. Cost: memory, as much as the arguments take; seconds where the host is seen in the call while the device
-idles, for XLA's client for CPUs runs a program that is little else than that copy within the call.
+idles, for XLA's client for CPUs runs a program that is little else than that copy within the call; else the device's
+seconds, by the share that the copy has of all that the program reads and writes. Of these the host can win back what it
+waited for results.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ def find(facts: Facts) -> Iterator[Finding]:
     yield from (_finding(facts, *copied) for copied in facts.once(copying))
 
 
-def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None) -> Finding:
-    cost = call.total / 1e9 if call is not None else 0.0
+def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None, device: int) -> Finding:
+    within = call.total if call is not None and call.total >= device else 0
+    waited = sum(tally.wait for tally in facts.run.reads.values())
     function, names = facts.text(event.func) or "the function", list(event.arguments)
     many = len(names) > NAMED
     listed = ", ".join(names[:NAMED]) + f" and {len(names) - NAMED} more" * many
@@ -50,14 +53,16 @@ def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None
         operation="jax.jit",
         count=event.calls,
         counted=Known((Moment(event.t, 0, event.calls, size_text(event.bytes)),)),
-        cost_s=cost,
-        cut=replay.doing(call.causes) if call is not None else None,
+        cost_s=(within or device) / 1e9,
+        gain_s=None if within else min(device, waited) / 1e9,
+        cut=replay.doing(call.causes) if call is not None and within else None,
         cause=(
             f"{function} makes results beside {listed}, {size_text(event.bytes)} in {plural(event.arrays, 'array')}, "
             f"{'which has' if alone else 'which have'} the same shapes and which nothing holds after the call: "
             f"{percent(min(1.0, share))} of the memory that it needs. Looked at in {plural(event.calls, 'call')}."
-            + f" The host is in this call for {duration(cost)} while the device has nothing else to do."
-            * bool(cost)
+            + f" The host is in this call for {duration(within / 1e9)} while the device has nothing else to do."
+            * bool(within)
+            + f" The device copies for {duration(device / 1e9)} of its time in it." * (device > within)
         ),
         advice=(
             f"Give {'it' if alone else 'them'} to XLA for good: {wrapped}"

@@ -54,7 +54,8 @@ def _stat(facts: Facts, place: int, tally: JitTally) -> FunctionStat:
 def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Iterator[Charge]:
     functions = facts.run.jit.functions.values()
     outside = sum(one.dur for one in functions if not one.name) / 1e9
-    again = min(total, sum(one.cost_s for one in findings if one.operation == JAX))
+    compiled = (one for one in findings if one.operation == JAX and one.kind != "donation")  # that is no compilation
+    again = min(total, sum(one.cost_s for one in compiled))
     known = facts.once(sort_out)
     necessary = min(total - again, sum(record.event.dur for record in known.necessary) / 1e9)
     cached = sum(one.cached for one in functions) / 1e9

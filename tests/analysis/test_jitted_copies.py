@@ -1,0 +1,77 @@
+"""A jitted function whose state is not donated is copied in each call: within it, or on the device."""
+
+from __future__ import annotations
+
+import pytest
+
+from xlaprof.events import JitProgram, Undonated
+
+from .test_jitted import Jitted
+
+
+@pytest.mark.parametrize("mib", [54, 20])
+def test_a_state_that_is_copied_within_the_call_costs_what_the_host_is_in_it(mib: int) -> None:
+    """XLA's client for CPUs runs a copy within the call: no plain Python, and nothing that could be moved elsewhere.
+
+    Whatever its size, if it is felt.
+    """
+    story = Jitted()
+    insert, name = story.line(39, "replay = insert(replay, items)", outer=(90,), loops=(38,)), story.text("insert")
+    story.emit(Undonated(story.now, name, insert, ["replay"], arrays=2, bytes=mib << 20, calls=16))
+    for turn in range(40):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.execute("step", 5, story.call)
+            story.spend(6)
+            story.seen(50, "call", insert)
+            story.execute("insert", 0, insert)
+    (found,) = story.found("donation")
+    assert (found.place.line, round(found.cost_s, 1)) == (39, 2.0)
+    assert "The host is in this call for 2.00 s while the device has nothing else to do" in found.cause
+    assert story.findings("idle_gap") == []
+
+
+def test_a_small_state_that_is_copied_unfelt_is_not_told() -> None:
+    story = Jitted()
+    insert, name = story.line(39, "replay = insert(replay, items)", outer=(90,), loops=(38,)), story.text("insert")
+    story.emit(Undonated(story.now, name, insert, ["replay"], arrays=2, bytes=20 << 20, calls=16))
+    for turn in range(40):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.execute("step", 50, story.call)
+            story.spend(50)
+    assert story.findings("donation") == []
+
+
+@pytest.mark.parametrize(("rest", "found"), [(0, 1), (96, 0)])
+def test_a_state_that_the_device_copies_costs_its_share_of_what_the_program_reads_and_writes(
+    rest: int, found: int
+) -> None:
+    """A replay buffer of 24 MiB is copied on a thread of the device's, and the host waits for the action behind it.
+
+    A program that reads and writes much else is no copy, or a small part of one.
+    """
+    story, mib = Jitted(), 24 << 20
+    insert, name = story.line(39, "replay = insert(replay, items)", outer=(90,), loops=(38,)), story.text("insert")
+    act = story.line(41, "action = int(choose(state))", outer=(90,), loops=(38,))
+    story.emit(Undonated(story.now, name, insert, ["replay"], arrays=2, bytes=mib, calls=16))
+    for turn in range(40):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+                story.emit(
+                    JitProgram(
+                        story.now, name, insert, program=1, arguments=mib, results=mib, accessed=(2 + rest) * mib
+                    )
+                )
+            story.execute("insert", 32, insert)
+            story.read(act)
+            story.spend(4)
+    told = story.found("donation")
+    assert [(one.place.line, round(one.cost_s, 2)) for one in told] == [(39, 1.28)] * found
+    for one in told:
+        assert "The device copies for 1.28 s of its time in it." in one.cause
+        assert one.gain_s == one.cost_s, "the host waited for all of it"
+    assert not any("findings tell of" in one.why for one in story.report().jax.charges), "no compilation"
