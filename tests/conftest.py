@@ -4,6 +4,7 @@ what a test made, and no more; the browser that some need."""
 import gc
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -53,6 +54,17 @@ def only_what_tests_made_is_collected() -> None:
     which takes half a second, each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def no_lowering_failed() -> Iterator[None]:
+    """No lowering that a test meets may fail, or give another shape than PyTorch: all would be right, and slow."""
+    yield
+    evaluate = sys.modules.get("xlaprof.runtime.trace.evaluate")
+    mistakes = dict(evaluate.MISTAKES) if evaluate is not None else {}
+    if evaluate is not None:
+        evaluate.MISTAKES.clear()
+    assert not mistakes, mistakes
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from xlaprof.runtime.lowering.registry import LOWERINGS, Aval, Ctx
 
@@ -98,3 +99,25 @@ def test_group_and_instance_norm() -> None:
         _both_ways(F.instance_norm(x, weight=w, bias=b))
 
     assert check(story).checked["aten.native_group_norm_backward.default"] >= 2
+
+
+NORMS = {
+    "layer": (lambda: nn.LayerNorm(8), (2, 3, 8)),
+    "instance": (lambda: nn.InstanceNorm2d(4, affine=True), (2, 4, 3, 3)),
+    "group": (lambda: nn.GroupNorm(2, 4), (2, 4, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_are_trained_in_half_precision(name: str, weights: torch.dtype) -> None:
+    """Their statistics are float32 here, and the CPU's kernel of the gradient would take its own only."""
+    make, shape = NORMS[name]
+    x, w = torch.randn(shape, dtype=torch.bfloat16), torch.randn(shape)  # a sum of squares hardly depends on x
+    gradients = []
+    for device in ("cpu", "xla"):
+        there = x.clone().to(device).requires_grad_()
+        (make().to(device, weights)(there).float() * w.to(device)).sum().backward()
+        assert there.grad is not None
+        gradients.append(there.grad.cpu())
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=0.1, atol=0.02)

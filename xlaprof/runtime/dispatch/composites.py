@@ -309,7 +309,9 @@ def batch_norm(args: Args, kwargs: Kwargs) -> Any:
     dtype = x.dtype if x.dtype is mean.dtype else saved_mean.dtype
     mean.copy_(new_mean)
     var.copy_(new_var)
-    return y, saved_mean.to(dtype), saved_rstd.to(dtype)
+    if saved_mean.dtype is not dtype:
+        saved_mean, saved_rstd = saved_mean.to(dtype), saved_rstd.to(dtype)
+    return y, saved_mean, saved_rstd
 
 
 @special("aten._batch_norm_with_update.default")

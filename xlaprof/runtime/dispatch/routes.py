@@ -45,6 +45,15 @@ def _per_tensor(op: Op) -> Handler:
     return custom.kernel(op.func, "CompositeExplicitAutograd")
 
 
+#: autograd calls these kernels itself: the operators get here in inference mode, and from kernels that we call
+_COMPOSED = "CompositeImplicitAutograd"
+
+
+def _by_pytorch(op: Op) -> Handler:
+    """PyTorch's own composition of ``op``: it checks the call, so nothing else does; the graph is that of training."""
+    return custom.kernel(op.func, _COMPOSED)
+
+
 #: how a call is recorded: the first route that takes the operator
 RECORDED = (
     Route("lists of tensors (_foreach_*)", lambda op: op.aten.startswith("aten::_foreach_"), _per_tensor),
@@ -54,6 +63,7 @@ RECORDED = (
     Route("out=", lambda op: bool(op.writes), out_variants.out),
     Route("one number in all elements", constants.is_constant, lambda op: general(op, Tape.constant)),
     Route("lowering", lambda op: op.lowering is not None, functional),
+    Route("composed by PyTorch", lambda op: custom.has_kernel(op.func, _COMPOSED), _by_pytorch),
     Route("fallback", lambda op: True, lambda op: partial(fallback.compute, op)),
 )
 #: all routes: handlers and kernels of an operator's own come first

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _RESHAPES = "view _reshape_alias unflatten.int unsqueeze squeeze squeeze.dim squeeze.dims"
 
 
-@lower(*overloads(f"{_RESHAPES} view_as _reshape_copy view_copy"))
+@lower(*overloads(f"{_RESHAPES} view_as _reshape_copy view_copy _unsafe_view"))
 def reshaped(ctx: Ctx, self: Any, *size: Any) -> Any:
     return self.reshape(ctx.out[0].shape)
 
@@ -170,9 +170,7 @@ def _write_expanded(base: Any, value: Any, size: Any, *, implicit: bool = False)
 
 #: view operator -> (base, value, the view's arguments) -> the new base, without the base's old value
 _INVERSES: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(
-        overloads(f"{_RESHAPES} _unsafe_view alias detach"), lambda base, value, *_, **__: value.reshape(base.shape)
-    ),
+    **dict.fromkeys(overloads(f"{_RESHAPES} alias detach"), lambda base, value, *_, **__: value.reshape(base.shape)),
     "aten.t.default": lambda base, value: value.T,
     "aten.transpose.int": lambda base, value, *dims: _transpose(value, *dims),
     "aten.permute.default": _permute_back,

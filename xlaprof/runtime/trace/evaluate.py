@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import jax
 import jax.numpy as jnp
 
+from xlaprof.runtime import metrics
 from xlaprof.runtime.lowering.registry import JAX_DTYPE, Aval, Ctx, Unsupported
 
 from .self_writes import self_writes
@@ -16,6 +17,14 @@ from .trie import Packed, Ref, leaves
 if TYPE_CHECKING:
     from .ops import Op
     from .trie import Node
+
+
+#: operator -> what its lowering did wrong, last: it failed, or gave a result of another shape than PyTorch
+MISTAKES: dict[str, str] = {}
+
+
+class WrongResult(Exception):
+    """A lowering gave other results than PyTorch says there are."""
 
 
 class Evaluator:
@@ -50,7 +59,7 @@ class Evaluator:
 
         ``seed`` is the row of its threefry key, if it is random.
 
-        Raises :class:`Unsupported` unless the results have the shapes of ``outs``.
+        Raises :class:`WrongResult` unless the results have the shapes of ``outs``.
         """
         assert op.lowering is not None
         given, named = self.read(args, kwargs)
@@ -60,14 +69,14 @@ class Evaluator:
         result = op.lowering(ctx, *given, **named)
         results = result if isinstance(result, (tuple, list)) else (result,)
         if len(results) != len(outs):
-            raise Unsupported(f"{op.name}: {len(results)} results for {len(outs)} outputs")
+            raise WrongResult(f"{len(results)} results for {len(outs)} outputs")
         checked = []
         for value, out in zip(results, outs, strict=True):
             if out is None:
                 continue
             array = jnp.asarray(value)
             if array.shape != out.shape:
-                raise Unsupported(f"{op.name}: result of shape {array.shape}, PyTorch says {out.shape}")
+                raise WrongResult(f"result of shape {array.shape}, PyTorch says {out.shape}")
             array = array.astype(JAX_DTYPE[out.dtype])
             # A scalar returned unchanged (``full``) is a tensor from here on: a copy, which is not in the weak set.
             checked.append(jnp.array(array, copy=True) if id(array) in self._weak else array)
@@ -128,8 +137,9 @@ class Call:
     """A lowering over arguments of one kind (shapes, dtypes, constants), traced by jax once.
 
     jax keeps the trace: a repeated layer, or a graph compiled again with other outputs, is not traced again. ``error``
-    is the text of the exception that the lowering raised, if any. Such an operation could not be compiled at the
-    barrier, so it is decomposed or computed on the CPU instead.
+    says why the lowering does not cover them (:class:`Unsupported`), or what it did wrong. Such an operation could not
+    be compiled at the barrier, so it is decomposed or computed on the CPU instead: right, but many times as slow to
+    record. So a mistake is counted (``FailedLowering``) and kept in :data:`MISTAKES`, which tests want empty.
     """
 
     __slots__ = ("error", "function")
@@ -155,5 +165,8 @@ class Call:
         try:
             with jax.enable_x64(True):
                 jax.eval_shape(self.function, arrays, [_SCALAR[p.kind] for p in packed], _SEEDS if op.random else None)
-        except Exception as error:  # only its text is kept: its traceback would hold the user's tensors
+        except Unsupported as error:  # only its text is kept: its traceback would hold the user's tensors
             self.error = str(error)
+        except Exception as error:
+            self.error = MISTAKES[op.name] = f"{type(error).__name__}: {error}"
+            metrics.count("FailedLowering")
