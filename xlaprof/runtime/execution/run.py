@@ -103,8 +103,7 @@ def _hand_over(
             still_shown = False
         # 4: the storage's, the tape's, this list's and getrefcount's. More: another holder needs this buffer.
         if still_shown or graph.inputs[i] in kept or getrefcount(inputs[i]) > 4:
-            with jax.enable_x64(True):
-                inputs[i] = jax.numpy.array(inputs[i], copy=True)
+            inputs[i] = jax.device_put(inputs[i], inputs[i].sharding, may_alias=False)  # compiles nothing
     numbers = scalars(tape, graph, program, frames)
     start = perf_counter_ns()
     with jax.enable_x64(True), TraceAnnotation("PjRtComputationClient::ExecuteComputation"):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from xlaprof.runtime import parity
 from xlaprof.runtime.trace.errors import raise_failed
 from xlaprof.runtime.trace.storage import NOWHERE, Constant, Copy, Failed, Sig, Storage, View, sig
 from xlaprof.runtime.trace.trie import Const, Divergence, Node, Packed, Ref, Spec, prune
@@ -204,7 +205,8 @@ class Tape:
             return self._uninitialized(storage)
         if type(array) is Failed:
             raise_failed(array)
-        slot = self.by_array.get(id(array))
+        # A copy is an input beside its original, also while both are one array: the next step writes to one of them.
+        slot = self.by_array.get(id(array)) if parity.strict else None
         if slot is None:
             form = storage.sig if self.partition is None else self.partition.form(array, storage.sig)
             if isinstance(storage, View):
