@@ -13,7 +13,7 @@ import msgspec
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.tallies import Site
 from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction, StepStats
-from xlaprof.analysis.principles import DEAR, FELT, LONG_S, MANY, MOST, NOTICED, SHOWN, WORTH_SAYING
+from xlaprof.analysis.principles import DEAR, FELT, LONG_S, MANY, MOST, NOTICED, SHOWN, TRIFLE, WORTH_SAYING
 from xlaprof.analysis.sums import grouped, median
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.whatif.replay import NOTHING, Cut, WhatIf, together
@@ -161,7 +161,8 @@ class Facts:
             self.ended_by[id] = ended_by or said.advice
         of_the_line = kind in library_options.OF_THE_LINE if of_the_line is None else of_the_line
         if trifle is None:  # compiling by JAX takes seconds, beside which little counts
-            trifle = bool(self.run.jit.functions) and not self._is_felt(found)
+            little = max(found.cost_s, found.gain_s) < TRIFLE * self.wall_s
+            trifle = bool(self.run.jit.functions) and (little or not self._is_felt(found))
         librarys = bool(place.library) and of_the_line and not said.is_option
         told = librarys and self._compiles_long(cut or NOTHING)
         if told:
