@@ -49,6 +49,12 @@ def _per_tensor(op: Op) -> Handler:
 _COMPOSED = "CompositeImplicitAutograd"
 
 
+def _is_composed(op: Op) -> bool:
+    """Whether PyTorch composes it, and makes no tensor of another layout, which the device has no form for."""
+    laid_out = any(argument.name == "layout" for argument in op.func._schema.arguments)
+    return not laid_out and custom.has_kernel(op.func, _COMPOSED)
+
+
 def _by_pytorch(op: Op) -> Handler:
     """PyTorch's own composition of ``op``: it checks the call, so nothing else does; the graph is that of training."""
     return custom.kernel(op.func, _COMPOSED)
@@ -63,7 +69,7 @@ RECORDED = (
     Route("out=", lambda op: bool(op.writes), out_variants.out),
     Route("one number in all elements", constants.is_constant, lambda op: general(op, Tape.constant)),
     Route("lowering", lambda op: op.lowering is not None, functional),
-    Route("composed by PyTorch", lambda op: custom.has_kernel(op.func, _COMPOSED), _by_pytorch),
+    Route("composed by PyTorch", _is_composed, _by_pytorch),
     Route("fallback", lambda op: True, lambda op: partial(fallback.compute, op)),
 )
 #: all routes: handlers and kernels of an operator's own come first
