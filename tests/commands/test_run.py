@@ -104,6 +104,7 @@ def test_output_traceback_and_exit_code_are_the_scripts_own(ending, tmp_path, wr
     assert (ours.returncode, ours.stdout, ours.stderr) == (plain.returncode, plain.stdout, plain.stderr)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("use", ['torch.ones(3, device="xla")', 'torch.nn.Linear(2, 2).to("xla")'])
 def test_a_program_that_forgot_to_make_xla_a_device_is_told_how(use, tmp_path, write):
     hint = "xlaprof: nothing has made 'xla' a device: add 'import torch_xla' at the top of the program"

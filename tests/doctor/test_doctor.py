@@ -158,6 +158,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     assert "kept is there already" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_layer_that_does_not_end_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

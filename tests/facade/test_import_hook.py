@@ -127,6 +127,7 @@ def has_xla():
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("first", "env", "found"),
     [

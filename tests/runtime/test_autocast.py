@@ -424,6 +424,7 @@ def _scaled_steps(device: str, factors: list[float]) -> tuple[list[Any], list[to
     return states, [p.detach().cpu() for p in parameters]
 
 
+@pytest.mark.slow
 def test_the_scaler_does_as_on_the_cpu_and_nothing_falls_back() -> None:
     factors = [1.0, 0.5, float("inf"), 1.0, float("nan"), 1.0]
     with counted() as counts:

@@ -54,6 +54,7 @@ def batches(device: str) -> Callable[[], torch.Tensor]:
 # -- training -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("make", [
     lambda p: torch.optim.AdamW(p, lr=0.01),
     lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),

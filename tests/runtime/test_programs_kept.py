@@ -151,6 +151,7 @@ def test_what_a_program_needs_is_told_of_the_compiled_and_of_the_loaded_one(runs
         assert one.donated == 0
 
 
+@pytest.mark.slow
 def test_operations_of_eager_mode_are_kept_too(runs: Runs) -> None:
     runs(EAGER)
     second, printed, _ = runs(EAGER, start=anew)
@@ -172,6 +173,7 @@ def test_off_keeps_nothing_and_says_so_in_the_recording(runs: Runs) -> None:
     assert not runs.cache.exists()
 
 
+@pytest.mark.slow
 def test_many_processes_at_once_one_of_which_is_killed_while_it_keeps_a_program(runs: Runs) -> None:
     dies = "import os, signal; os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
     environment = {**os.environ, "XLAPROF_CACHE_DIR": str(runs.cache)}

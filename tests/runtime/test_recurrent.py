@@ -29,10 +29,11 @@ LAYERS: dict[str, Callable[..., nn.Module]] = {
     "tanh": nn.RNN,
     "relu": lambda *sizes, **options: nn.RNN(*sizes, nonlinearity="relu", **options),
 }
-CASES: list[tuple[str, dict[str, Any]]] = [
-    ("lstm", {"num_layers": 2, "bidirectional": True}),
+CASES = [
+    pytest.param("lstm", {"num_layers": 2, "bidirectional": True}, marks=pytest.mark.slow),
     ("lstm", {"batch_first": True, "bias": False}),
-    ("gru", {"bidirectional": True}),
+    pytest.param("gru", {"bidirectional": True}, marks=pytest.mark.slow),
+    ("gru", {}),
     ("tanh", {}),
     ("relu", {}),
 ]
@@ -115,7 +116,16 @@ def _transformed(layers: nn.Module, x: torch.Tensor) -> Any:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(
-    "program", [_with_states, _frozen, _recomputed, _inferred, _gradient_penalty, _of_lengths, _transformed]
+    "program",
+    [
+        _with_states,
+        _frozen,
+        _recomputed,
+        _inferred,
+        pytest.param(_gradient_penalty, marks=pytest.mark.slow),
+        _of_lengths,
+        _transformed,
+    ],
 )
 def test_in_every_use(program: Program) -> None:
     same(nn.LSTM, {}, program)

@@ -122,6 +122,7 @@ def test_a_recompilation_is_seen_while_the_training_runs(terminal: Terminal, req
     assert "Traceback" not in shown
 
 
+@pytest.mark.slow
 def test_a_graph_break_is_seen_while_the_program_runs(terminal: Terminal, compiled: subprocess.Popen[bytes]) -> None:
     line = planted_line("compiled.py")
     terminal.until("graph break", f"compiled.py:{line}", "call step")
@@ -130,6 +131,7 @@ def test_a_graph_break_is_seen_while_the_program_runs(terminal: Terminal, compil
     assert compiled.poll() is None, "the program still runs"
 
 
+@pytest.mark.slow
 def test_a_program_that_jax_makes_again_is_seen_while_it_runs(
     terminal: Terminal, jitted: subprocess.Popen[bytes]
 ) -> None:

@@ -103,6 +103,7 @@ def test_few_windows_of_a_large_kernel_are_a_product(dims: int, transposed: bool
     assert "conv_general_dilated" not in steps
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("dims", [1, 2, 3])
@@ -129,6 +130,7 @@ def test_gradients_are_convolutions_that_xla_has_fast_kernels_for(dims: int, gro
     assert transposed is (of_input["window_strides"] == (2,) * dims)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_depthwise_convolutions_are_sums_over_the_kernel(dims: int, transposed: bool) -> None:

@@ -8,6 +8,7 @@ from .calls import calls
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("seeds", "large"), [(range(100), False), (range(300, 360), True)], ids=["small", "large"])
 def test_spoilt_calls_are_refused(capsys: pytest.CaptureFixture[str], seeds: range, large: bool) -> None:
     done = calls(seeds, large)
