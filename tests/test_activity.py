@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from xlaprof.recording import stacks
-from xlaprof.recording.activity import CHECKPOINT, DATA, PYTHON, TORCH, Activity, activity
+from xlaprof.recording.activity import CHECKPOINT, DATA, IMPORT, PYTHON, TORCH, Activity, activity
 from xlaprof.recording.stacks import RawFrame
 
 
@@ -199,3 +201,22 @@ def test_pytorchs_own_python_is_distinguished_from_the_users() -> None:
 
     Looks()(torch.ones(1))
     assert [one.kind for one in eye.seen if one is not None] == [PYTHON, TORCH]
+
+
+def test_a_first_import_is_no_work_of_the_library_that_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Libraries import their compilers when they are first called: seconds, once in a process."""
+    eye = Eye()
+    monkeypatch.setattr(sys, "an_eye", eye, raising=False)
+    for folder, name in (("site-packages/torch", "imported_late"), ("program", "imported_own")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / f"{name}.py").write_text("import sys\nsys.an_eye.look()\n")
+        monkeypatch.syspath_prepend(str(tmp_path / folder))
+        importlib.import_module(name)
+        monkeypatch.delitem(sys.modules, name)
+    late, own = eye.seen
+    assert late is not None
+    assert own is not None
+    assert (late.kind, late.frames[0].file) == (IMPORT, __file__)
+    assert (own.kind, Path(own.frames[0].file).name) == (PYTHON, "imported_own.py")

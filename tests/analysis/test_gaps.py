@@ -432,3 +432,22 @@ def test_a_gap_is_of_the_step_that_most_of_it_is_in(columns: bool) -> None:
     habit = blame.causes[host.DATA].habit
     assert habit is not None
     assert rhythm([habit]).text(0) == "every 5 steps"
+
+
+def test_a_library_that_imports_its_compiler_when_it_is_first_called_is_no_work_of_each_step() -> None:
+    story = Watched()
+    barrier, _, _ = training(story)
+    wraps = story.line(10, "step = compiled(model)")
+    for step in range(10):
+        with story.step():
+            story.trace(2)
+            story.barrier(barrier, device=10, dispatch=0, compile=0)
+            story.wait()
+        if not step:
+            story.seen(3000, "import", wraps)
+    assert not idle_gaps(story)
+    report = story.report()
+    assert ("import", 3.0) in [(name, round(s, 2)) for name, s in report.idle.causes]
+    (idle,) = (one for one in report.accounts if one.what == "idle")
+    assert "normal: importing modules" in idle.text
+    assert idle.unexplained_s == 0

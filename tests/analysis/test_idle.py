@@ -270,4 +270,4 @@ def test_whatever_comes_in_whatever_order_the_parts_sum_to_the_whole(events) -> 
 
 
 def test_causes_have_names() -> None:
-    assert set(host.CAUSES) == set(range(14))
+    assert set(host.CAUSES) == set(range(15))

@@ -66,6 +66,7 @@ _USUAL = {
     host.TRACING: _RECORDING,
     host.DISPATCH: _RECORDING,
     host.UPLOAD: "copying to the device",
+    host.IMPORT: _IMPORTS,
     host.CPU: "other programs had the processors",
 }
 

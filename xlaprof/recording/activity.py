@@ -10,12 +10,13 @@ from typing import NamedTuple
 from .stacks import OWN, Called, RawFrame, acts, is_library, raw_frame, shown_file, source_line, stack_of
 
 #: kinds of :class:`Activity`, as :class:`xlaprof.events.Sample` has them
-PYTHON, TORCH, DATA, CHECKPOINT = "python", "torch", "data", "checkpoint"
+PYTHON, TORCH, DATA, CHECKPOINT, IMPORT = "python", "torch", "data", "checkpoint", "import"
 
 _FRAMES = 8  # of the user's, kept
 _DEPTH = 200  # frames looked at
 _CACHED = 10_000
 _LOADER = os.path.join(OWN, "runtime", "transfer", "loader.py")
+IMPORTS = "<frozen importlib._bootstrap>"  # within its frames a module is imported for the first time
 _GENERATOR = 0x20  # inspect.CO_GENERATOR, without importing inspect
 
 _MARKS = (
@@ -58,6 +59,8 @@ def activity(start: FrameType, spine: tuple[RawFrame, ...]) -> Activity | None:
                 return None
         elif mark == TORCH:
             torch = torch or not found
+        elif mark == IMPORT:
+            kind = kind if found else IMPORT  # whatever the module does meanwhile; one of the user's runs as a program
         elif mark and not kind:
             kind = mark
         if shown:
@@ -84,10 +87,10 @@ def _file(frame: FrameType) -> tuple[str, str]:
     name = frame.f_code.co_filename
     known = _files.get(name)
     if known is None:
-        mark = ""
+        mark = IMPORT if name == IMPORTS else ""
         if name.startswith(OWN):
             mark = DATA if name == _LOADER else "own"
-        elif is_library(name, frame.f_globals.get("__name__")):
+        elif not mark and is_library(name, frame.f_globals.get("__name__")):
             path = name.replace(os.sep, "/")
             other = TORCH if "/site-packages/torch/" in path or "/dist-packages/torch/" in path else ""
             mark = next((kind for kind, parts in _MARKS if any(part in path for part in parts)), other)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from xlaprof.events import Event, Look
 
-from .activity import CHECKPOINT, activity
+from .activity import CHECKPOINT, IMPORT, IMPORTS, activity
 from .stacks import (
     WAITS_FOR_BACKWARD,
     RawFrame,
@@ -30,8 +30,6 @@ EVERY_NS = 90_000_000  # between two looks
 _LONGEST_NS = 1_000_000_000  # of one event: a killed program loses no more
 #: the state of a thread that waits for the device, as a source found that watches it; all other looks are those here
 WAITS = "device"
-IMPORT = "import"  # the state of a thread that imports a module for the first time
-_IMPORTS = "<frozen importlib._bootstrap>"
 #: frames within which the time is recorded as that of a compile
 _COMPILES = "torch/_dynamo/convert_frame.py"
 #: compile the backward graph at the first backward(), where no frame is Dynamo's, and tune a kernel when it first runs
@@ -90,7 +88,7 @@ def _what(innermost: FrameType, main: int) -> _Seen | None:
     frame: FrameType | None = innermost
     while frame is not None:
         file = frame.f_code.co_filename
-        if file == _IMPORTS:
+        if file == IMPORTS:
             importing = importing or not users
         elif (name := frame.f_code.co_name) in _INDUCTOR or (file.endswith(_COMPILES) and name != "<module>"):
             return None  # a <module> is being imported

@@ -28,6 +28,7 @@ from .facts import Facts
 
 _BYTES = 32 << 20  # of arguments that are copied: for less memory alone nobody changes a program
 _UNSURE = frozenset({host.GLIMPSE, host.CPU})
+_NO_ACTIVITY = frozenset({host.TRACING, host.IMPORT})  # recording operations; once in a process
 
 #: the thread in which the runtime's loader draws batches from the program's loader, and the key of its activity
 READER = "xlaprof loader read"
@@ -117,7 +118,8 @@ def activities(run: Fold) -> Iterator[Activity]:
         if not tally.total:
             continue
         if isinstance(cause, Seen):
-            if cause.cause == host.TRACING or (cause.cause in _UNSURE and names.place(cause.stack) in recorded):
+            unsure = cause.cause in _UNSURE
+            if cause.cause in _NO_ACTIVITY or (unsure and names.place(cause.stack) in recorded):
                 continue
             line = _outset(names, cause.stack, spine)
             key = (line.acting.file, line.acting.func, line.acting.line)

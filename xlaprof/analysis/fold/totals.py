@@ -39,7 +39,7 @@ _Looks = dict[tuple[int, str], int]  # stack, state -> ns
 #: state of a sample -> the cause it counts for
 _STATES = {
     "data": host.DATA, "checkpoint": host.CHECKPOINT, "gil": host.GIL, "wait": host.WAIT, "cpu": host.CPU,
-    "call": host.DISPATCH, "torch": host.TRACING, "": host.GLIMPSE,
+    "call": host.DISPATCH, "torch": host.TRACING, "import": host.IMPORT, "": host.GLIMPSE,
 }  # fmt: skip
 
 #: Name id of steps that were inferred from barriers, which have no name.

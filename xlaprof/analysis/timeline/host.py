@@ -11,7 +11,8 @@ import msgspec
 Segment = tuple[int, int, int, int]
 
 # Causes of host time. A named scope is SCOPE plus the id of its name.
-OTHER, COMPILE, TRANSFER, UPLOAD, FALLBACK, DISPATCH, DATA, GC, TRACING, CHECKPOINT, GIL, WAIT, CPU, GLIMPSE = range(14)
+OTHER, COMPILE, TRANSFER, UPLOAD, FALLBACK, DISPATCH, DATA, GC, TRACING, CHECKPOINT, GIL, WAIT, CPU = range(13)
+GLIMPSE, IMPORT = 13, 14
 SCOPE = 16
 
 CAUSES = {
@@ -27,6 +28,7 @@ CAUSES = {
     GIL: "waiting for the interpreter's lock",
     WAIT: "waiting",
     CPU: "waiting for a processor",
+    IMPORT: "import",
     GLIMPSE: "python",  # seen once: it is not known how it ran
     OTHER: "other",
 }
