@@ -72,6 +72,34 @@ def converges(how: str) -> Callable[[], Any]:
     return program
 
 
+def relaxed(how: str) -> Callable[[], Any]:
+    """A program of five rounds with a branch in each round, or that a value ends: a while's, or by return."""
+
+    def damped(x: Any) -> Any:
+        for at in range(5):
+            x = x * 0.9
+            if how == "branch":
+                if x.abs().max() > 2:
+                    x = x / 2
+            elif how == "chosen":
+                x = torch.where(x.abs().max() > 2, x / 2, x)
+            elif how == "returns" and at > 1 and x.abs().max() < 2:
+                return x
+        return x
+
+    def waited(x: Any) -> Any:
+        while x.abs().max() > 2:
+            x = x * 0.9
+        return x
+
+    def program() -> None:
+        fast = torch.compile(waited if how == "while" else damped, backend="eager")
+        for _ in range(2):
+            fast(torch.linspace(0, 2.7, 4))
+
+    return program
+
+
 def padded(how: str) -> Callable[[], Any]:
     """A program that sums rows up to their lengths: to the longest, read or passed, or to the whole width."""
 
@@ -235,6 +263,9 @@ BREAKS = [
         cut(lambda y: y.sum().item(), capture_scalar_outputs=True),
     ),
     Case("convergence", converges("asks"), "Run the loop a fixed number of times", converges("fixed")),
+    Case("end by return", relaxed("returns"), "Run the loop a fixed number of times", relaxed("fixed")),
+    Case("while", relaxed("while"), "Run the loop a fixed number of times", relaxed("fixed")),
+    Case("branch in a loop", relaxed("branch"), "Replace the condition on a tensor by torch.where", relaxed("chosen")),
     Case("one turn", converges("asks"), "compile only what one turn of it does", converges("turn")),
     Case("length", padded("read"), "Take the largest size in each call", padded("whole")),
     Case("length that is passed", padded("read"), "pass it as an int", padded("passed")),

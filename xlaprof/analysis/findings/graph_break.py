@@ -54,7 +54,6 @@ _OUTSIDE = (
 )
 #: advice that makes a tensor of a number, which is drawn
 _BY_VALUE, _DRAWN = re.compile(r"Draw the number"), "random"
-_CONDITION = "condition on a tensor"
 _READS = re.compile(r"needs the values? of")  # a reason
 
 
@@ -122,12 +121,6 @@ def _advice(facts: Facts, here: Broken, advice: str, behind: list[Blamed]) -> st
         return (
             f"{advice} A tensor cannot be tested in a graph, nor can a number that is another at each call be an "
             "argument: compute both ways in place of the condition here, and choose with torch.where."
-        )
-    if _CONDITION in advice and any("a loop" in one.inside for one in here.tallies):
-        return (
-            "Run the loop a fixed number of times, as many as most calls need, without asking; or compile only what "
-            "one turn of it does, and leave the loop in Python. No graph asks a tensor whether to go on, and with "
-            "torch.where in place of the condition it holds the largest number of turns."
         )
     if _READS.search(event.reason) and (need := _need(facts, place, behind)):
         instead, does = NEEDS[need]

@@ -1,14 +1,15 @@
-"""Whether Python asks, at a line of a function or behind it, for what the values of a tensor decide there.
+"""Whether Python asks, at a line of a function or behind it, for what the values of a tensor decide there; and whether
+it asks there to go on with a loop.
 
 A graph can hold a tensor whose size only its values tell, or a number that they tell, as long as nothing branches,
-loops or counts by that.
+loops or counts by that. It can hold both ways of a branch, in a loop too, and not a loop that a tensor ends.
 """
 
 from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 _SIZES = frozenset({"shape", "size", "numel", "len"})
@@ -20,19 +21,10 @@ _ASSIGNS = ast.Assign | ast.AnnAssign | ast.NamedExpr
 @lru_cache(maxsize=64)
 def asking(file: str, line: int) -> int:
     """The first line that asks, in the function around ``line``; 0: none does, or the text is not there."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError):
-        return 0
-    around = [
-        one
-        for one in ast.walk(tree)
-        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.lineno <= line <= (one.end_lineno or 0)
-    ]
-    if not around:
-        return 0
     kept: set[str] = set()
-    parts = (one for one in ast.walk(around[-1]) if isinstance(one, ast.expr | ast.stmt) and _ends(one) >= line)
+    around = _function(file, line)
+    walked = ast.walk(around) if around is not None else ()
+    parts = (one for one in walked if isinstance(one, ast.expr | ast.stmt) and _ends(one) >= line)
     for one in sorted(parts, key=lambda one: one.lineno):
         if one.lineno >= line and any(_names(part) & kept for part in _asked(one)):
             return one.lineno
@@ -41,6 +33,44 @@ def asking(file: str, line: int) -> int:
         if isinstance(one, _ASSIGNS) and one.value is not None and (one.lineno <= line or _is_size(one.value, kept)):
             kept |= {name for target in _targets(one) for name in _names(target)}
     return 0
+
+
+@lru_cache(maxsize=64)
+def ends_a_loop(file: str, line: int) -> bool:
+    """Whether a condition at the line decides if a loop goes on: of a ``while``, or of a way to ``break`` or return."""
+    around = _function(file, line)
+    for loop in ast.walk(around) if around is not None else ():
+        if isinstance(loop, ast.While) and loop.lineno <= line <= _ends(loop.test):
+            return True
+        if isinstance(loop, ast.While | ast.For) and any(_leaves(one, line) for one in _turn(loop.body)):
+            return True
+    return False
+
+
+def _leaves(node: ast.AST, line: int) -> bool:
+    """Whether the node is an ``if`` that asks at the line, and one of its ways leaves the loop."""
+    if not isinstance(node, ast.If) or not node.lineno <= line <= _ends(node.test):
+        return False
+    return any(isinstance(one, ast.Break | ast.Return) for one in _turn([*node.body, *node.orelse]))
+
+
+def _turn(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes and what is in them, but for the turns of a further loop: a ``break`` there leaves that one alone."""
+    for one in nodes:
+        yield one
+        if not isinstance(one, ast.While | ast.For | ast.FunctionDef | ast.ClassDef):
+            yield from _turn(ast.iter_child_nodes(one))
+
+
+@lru_cache(maxsize=8)
+def _function(file: str, line: int) -> ast.AST | None:
+    """The innermost function around the line; None: there is none, or the text is not there."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    functions = (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
+    return next(reversed([one for one in functions if one.lineno <= line <= _ends(one)]), None)
 
 
 def _ends(node: ast.expr | ast.stmt) -> int:

@@ -18,7 +18,7 @@ from xlaprof.events.dynamo import FAILS
 from xlaprof.recording.stacks import acts, is_library
 from xlaprof.text.strings import package_path
 
-from .asked import asking
+from .asked import asking, ends_a_loop
 from .breaks import Break
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ _LOG = (
     "torch._dynamo.config.ignore_logging_functions so that compiled code leaves it out."
 )
 _BRANCH = "Replace the condition on a tensor by torch.where or torch.cond, or decide on a Python value outside."
+_GOES_ON = (
+    "Run the loop a fixed number of times, as many as most calls need, without asking; or compile only what one turn of "
+    "it does, and leave the loop in Python. No graph asks a tensor whether to go on, and with torch.where in place of "
+    "the condition it holds the largest number of turns."
+)
 _TENSOR = (
     "Keep the value a tensor (torch.where, torch.clamp, arithmetic) instead of reading it in the compiled function"
 )
@@ -292,15 +297,19 @@ def explain(found: Break) -> tuple[str, str]:
     known = _KNOWN.get(found.gb)
     if known is not None:
         reason, advice = known if isinstance(known, tuple) else known(found)
-        return reason, _without_option(found, advice)
+        return reason, _at_its_line(found, advice)
     first = found.explanation.partition(". ")[0] or found.title or "Dynamo could not trace this line"
     return first.strip().rstrip("."), hint(found)
 
 
-def _without_option(found: Break, advice: str) -> str:
-    """The advice; without an option that keeps a size or a number in the graph where Python asks for that."""
+def _at_its_line(found: Break, advice: str) -> str:
+    """The advice; of a condition that ends a loop what serves that; without an option that keeps a size or a number in
+    the graph where Python asks for that."""
     kept = {_SHAPE: (_FIXED, "what was selected here"), _ITEM: (_TENSOR, "the value that is read here")}.get(advice)
-    asks = asking(*found.user_frames(1)[0][:2]) if kept and found.user_frames(1) else 0
+    at = [frame[:2] for frame in found.user_frames(1)]
+    if advice == _BRANCH and any(ends_a_loop(*one) for one in at):
+        return _GOES_ON
+    asks = asking(*at[0]) if kept and at else 0
     if kept is None or not asks:
         return advice
     return f"{kept[0]}: line {asks} asks for {kept[1]} in Python, which no option keeps in a graph."
