@@ -247,3 +247,37 @@ def test_two_lines_that_run_one_function_of_a_library_are_told_each() -> None:
         rate = Guard("value", "self.lr", f"0.{at + 1}", f"0.{at + 2}", f"self.lr == 0.{at + 1}", stack=steps)
         compiling.recompile(f"0/{at + 1}", rate, against=f"0/{at}", ms=1_000)
     assert sorted((one.place.line, one.count) for one in compiling.findings("recompile")) == [(51, 2), (52, 2)]
+
+
+@pytest.mark.parametrize("met", ["before", "behind", "alone", "called"])
+def test_what_the_whole_graph_had_is_no_break_of_its_own(met: str) -> None:
+    """A decoder's step reads a number in a loop, so that the table that it looks up before is compiled by itself."""
+    compiling = Compiling()
+    story = compiling.story
+    step, table, draw = (
+        {"code": story.line(line, f"def {name}(x):", func=name), "func": story.text(name)}
+        for line, name in ((60, "step"), (70, "table"), (80, "draw"))
+    )
+
+    def table_breaks(name: str) -> None:
+        line = story.line(72, "keys = next(iter(found))", func="table")
+        reason = "Dynamo does not support next() on dict_keyiterator"
+        story.emit(GraphBreak(t=story.now, reason=reason, stack=line, compile=name, skipped=True, func=table["func"]))
+        compiling.compile(name, ops=0, compiled=False, **(step if met == "called" else table))
+
+    read = story.line(84, "best = score.item()", func="draw")
+    for number, function in enumerate((step, draw)):
+        if number and met in ("before", "called"):
+            table_breaks("5/0")
+        if number or met != "alone":
+            name = f"{number}/0"
+            story.emit(GraphBreak(t=story.now, reason="item()", stack=read, compile=name, func=function["func"]))
+            story.spend(1)
+            compiling.compile(name, restarted=20 * MS, **function)
+    if met in ("behind", "alone"):
+        table_breaks("5/0")
+    found = compiling.findings("graph_break")
+    assert sum(one.place.line == 72 for one in found) == (met != "before")
+    if met == "before":
+        (leading,) = found
+        assert (leading.place.line, [part.place.line for part in leading.parts]) == (84, [72])

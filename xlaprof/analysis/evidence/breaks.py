@@ -86,12 +86,49 @@ def causes(facts: Facts) -> list[Broken]:
     return found
 
 
-def within(facts: Facts, here: Broken, other: Broken) -> bool:
-    """Whether breaks lie in what the line of others calls behind those: in plain Python, on what was read there."""
+def leading(facts: Facts, several: list[Broken]) -> list[int]:
+    """For each the position of those whose fix ends it, too: its own, where nothing else's does."""
+    first = list(range(len(several)))
+    for at, here in enumerate(several):
+        others = (
+            n for n, one in enumerate(several) if first[n] != at and one is not here and _follows(facts, here, one)
+        )
+        first[at] = first[next(others, at)]
+        first = [first[at] if one == at else one for one in first]
+    return first
+
+
+def _follows(facts: Facts, here: Broken, other: Broken) -> bool:
+    """Whether the fix of others ends these breaks, too.
+
+    They lie in what the line of the others calls behind those: in plain Python, on what was read there. Or only
+    functions that are compiled by themselves for the others meet them: in the whole, before it came to the others, they
+    cut nothing.
+    """
     line = other.places[0].file, other.places[0].line
     behind = {facts.place(part[2]) for one in here.tallies for part in one.cut | one.plain}
     through = (facts.names.frames(stack)[1:] for stack, _ in here.by)
-    return bool(line[1]) and all(line in [place.at for place in places] for places in (behind, *through))
+    within = bool(line[1]) and all(line in [place.at for place in places] for places in (behind, *through))
+    return within or _was_passed(facts, here, other)
+
+
+def _was_passed(facts: Facts, here: Broken, other: Broken) -> bool:
+    """Whether the graph that the others cut first had what breaks here in it: these functions were called before the
+    function with the line of the others, and are none that the program's line calls itself."""
+    calls, functions = facts.run.torch_compile.calls, facts.run.torch_compile.functions
+    began, lines = min(one.event.t for one in other.tallies), {facts.place(stack) for stack, _ in other.by}
+    met = [
+        functions[key].spans[0][0]
+        for key in other.functions
+        if key in functions and any(facts.text(key[1]) == line.func.rpartition(".")[2] for line in lines)
+    ]
+    of_calls = {calls[stack].first.code for stack in here.callers if stack in calls}
+    return (
+        bool(met)
+        and all(began < one.event.t < min(met) for one in here.tallies)
+        and here.callers <= other.callers
+        and of_calls.isdisjoint(code for code, _ in here.functions)
+    )
 
 
 def captured(facts: Facts, callers: Iterable[int]) -> int:

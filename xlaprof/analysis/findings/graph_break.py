@@ -21,7 +21,7 @@ import msgspec
 
 from xlaprof.analysis.compiled.ran import Between, by_break
 from xlaprof.analysis.evidence import library_options
-from xlaprof.analysis.evidence.breaks import Broken, captured, causes, ending, function_name, within
+from xlaprof.analysis.evidence.breaks import Broken, captured, causes, ending, function_name, leading
 from xlaprof.analysis.evidence.counted import Matching, values
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.guard_failures import told
@@ -61,16 +61,16 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line, with what breaks in what it calls, and one for each call compiled for nothing."""
     explained: set[int] = set()
     behind = sort_out(facts).behind
-    found: list[tuple[Broken, Finding]] = []
     several = causes(facts)
+    found: list[Finding] = []
     for here, between in zip(several, by_break(facts, several), strict=True):
         explained |= here.callers
         of_it = [one for place in here.places for one in behind.get(place.at, [])]
-        found.append((here, _finding(facts, here, of_it, between)))
-    for here, finding in found:
-        leading = next((other for other, _ in found if other is not here and within(facts, here, other)), None)
-        if leading is None:
-            parts = [one for other, one in found if other is not here and within(facts, other, here)]
+        found.append(_finding(facts, here, of_it, between))
+    first = leading(facts, several)
+    for at, finding in enumerate(found):
+        if first[at] == at:
+            parts = [one for other, one in enumerate(found) if first[other] == at != other]
             yield facts.joined(finding, parts) if parts else finding
     for stack, call in facts.run.torch_compile.calls.items():
         if not call.ops and call.broken and stack not in explained and call.first.compile not in ending(facts):
