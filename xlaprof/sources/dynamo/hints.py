@@ -51,8 +51,8 @@ _LOG = (
 _BRANCH = "Replace the condition on a tensor by torch.where or torch.cond, or decide on a Python value outside."
 _GOES_ON = (
     "Run the loop a fixed number of times, as many as most calls need, without asking; or compile only what one turn "
-    "of it does, and leave the loop in Python. No graph asks a tensor whether to go on, and with torch.where in place of "
-    "the condition it holds the largest number of turns."
+    "of it does, and leave the loop in Python. No graph asks a tensor whether to go on, and with torch.where in place "
+    "of the condition it holds the largest number of turns."
 )
 _TENSOR = (
     "Keep the value a tensor (torch.where, torch.clamp, arithmetic) instead of reading it in the compiled function"
