@@ -218,6 +218,23 @@ def with_numpy() -> None:
         np.cumsum(rows(count), axis=0)
 
 
+def selected() -> None:
+    """Readings above a limit, limit by limit, before any step: how many there are decides their values."""
+    readings = jnp.asarray(np.linspace(0, 1, 40, dtype=np.float32))
+    for limit in (0.9, 0.35, 0.62, 0.17, 0.48):
+        above = readings[readings > limit]
+        jnp.cumsum(above)
+        above - above.mean()
+
+
+def selected_on_the_host() -> None:
+    readings = jax.device_get(jnp.asarray(np.linspace(0, 1, 40, dtype=np.float32)))
+    for limit in (0.9, 0.35, 0.62, 0.17, 0.48):
+        above = readings[readings > limit]
+        np.cumsum(above)
+        above - above.mean()
+
+
 def two_dtypes() -> None:
     f = jax.jit(lambda x, y: x * 2 + y)
     for dtype in (np.float32, np.int32, np.float16):
@@ -383,7 +400,8 @@ CASES = [
     Case("Call jax.jit once, with one set of options", other_options, one_set_of_options),
     Case("Call {function} under the same configuration", other_configuration, one_configuration),
     Case("Clear no caches in the loop", cleared, not_cleared),
-    Case("Do this inside a jitted function", outside, with_numpy),
+    Case("What comes piece by piece, keep in a list and join once", outside, with_numpy),
+    Case("with one jax.device_get, and go on with NumPy", selected, selected_on_the_host),
     Case("Convert what comes in another dtype before the call: {}", two_dtypes, two_of_one_dtype),
     Case("Make {name} an array of one dtype (jnp.asarray(value, jnp.float32)", static_field, field_of_data),
     Case("Write the dropout with a rate that is an array", rate_of_dropout, rate_as_variable),

@@ -79,3 +79,25 @@ def test_what_two_functions_are_given_is_padded_to_one_size(sizes: tuple[int, ..
     step, scored = sorted(story.found("recompile"), key=lambda one: one.place.line)
     assert "one size (11 was the largest so far), or to a few (buckets: 8, 16)" in step.advice
     assert f"one size ({largest} was the largest so far)" in scored.advice
+
+
+@pytest.mark.parametrize("by_line", [False, True])
+def test_sizes_that_two_lines_have_in_turn_vary_and_those_that_one_has_before_the_other_are_leaves(
+    by_line: bool,
+) -> None:
+    """Peaks are picked from four spectra, another number of each; or two lines go over the four vectors of a model."""
+    story = Jitted()
+    lines = [story.line(70, "near = peaks[keep]", func="pick"), story.line(71, "width = near - mean", func="pick")]
+    sizes = (64, 21, 35, 9, 17)
+    turns = [(line, at) for at in range(5) for line in lines]
+    for line, at in sorted(turns, key=lambda turn: lines.index(turn[0])) if by_line else turns:
+        changes = [ArgumentChange("shape", "x", f"f32[{sizes[at - 1]},2]", f"f32[{sizes[at]},2]", 0)] if at else []
+        start = story.now
+        story.spend(300)
+        story.emit(JitCompile(start, story.now - start, story.text("sub"), line, versions=at, changes=changes))
+    story.execute("step", 5, story.call)
+    found = story.found("recompile")
+    assert [one.count for one in found] == [8] * (not by_line)
+    for one in found:
+        assert "jax.device_get, and go on with NumPy" in one.advice
+        assert "no jitted function can do it" in one.advice

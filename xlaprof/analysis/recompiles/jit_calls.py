@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from operator import ne
 from typing import NamedTuple
@@ -75,7 +75,7 @@ def sort_out(facts: Facts) -> Sorted:
     for group in groups.values():
         if _by_design(facts, group):
             necessary += group
-        elif any(one.event.code for one in group) or _varies(facts, group):
+        elif any(one.event.code for one in group) or _varies(facts, group, groups.values()):
             found.append(group)
         else:
             beside += group
@@ -153,19 +153,36 @@ _OF_THE_CALL = frozenset({"shape", "rank", "static", "structure", "field", "anew
 _TRACING = frozenset({"scan", "while", "cond"})
 
 
-def _varies(facts: Facts, group: list[JitRecord]) -> bool:
+def _varies(facts: Facts, group: list[JitRecord], groups: Collection[list[JitRecord]]) -> bool:
     """Whether an operation outside of jitted functions is compiled for what varies, not for what a program has."""
     changes = [record.event.changes[0] for record in group]
     if len(group) < HABIT - 1:
         return False
-    if changes[0].kind == "shape":  # of one dimension: step after step, or more sizes than leaves have
-        shapes = {dims(text) or () for change in changes for text in (change.old, change.new)}
-        others = {(*one[: changes[0].dim], *one[changes[0].dim + 1 :]) for one in shapes}
+    if changes[0].kind == "shape":  # of one size: step after step, more often than leaves have one, or in turn
+        shapes = {text for change in changes for text in (change.old, change.new)}
         again = len({record.step for record in group}) >= HABIT or len(shapes) >= MANY
-        return len(others) == 1 and again
+        one_size = all(len(_changed(change)) == 1 for change in changes)
+        return one_size and (again or any(_in_turn(group, other) for other in groups))
     if changes[0].kind == "parameter":
         return facts.text(group[0].event.func) in _TRACING
     return changes[0].kind == "structure"
+
+
+def _changed(change: ArgumentChange) -> set[tuple[int, int]]:
+    """Sizes before and after, of all dimensions that differ: one, where the same size stands in several."""
+    return {pair for pair in zip(dims(change.old) or (), dims(change.new) or (), strict=False) if ne(*pair)}
+
+
+def _in_turn(group: list[JitRecord], other: list[JitRecord]) -> bool:
+    """Whether two lines are compiled for one size after the other, both for each: a turn has one size of its own. Of
+    leaves, one line has all sizes before the next line has any."""
+    if len(group) < HABIT or group[0].event.stack == other[0].event.stack or len(group) != len(other):
+        return False
+    pairs = list(zip(group, other, strict=True))
+    ends = [max(one.event.t, two.event.t) for one, two in pairs]
+    begins = [min(one.event.t, two.event.t) for one, two in pairs]
+    same = all(_changed(one.event.changes[0]) == _changed(two.event.changes[0]) for one, two in pairs)
+    return same and all(end < begin for end, begin in zip(ends, begins[1:], strict=False))
 
 
 def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
@@ -181,7 +198,7 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
         return bool(chosen) and last < MANY <= facts.step_count - last
     if changes[0].kind != "shape" or not group[0].event.code:
         return False
-    if len(group) == 1 and _differ(changes[0]) > 1:
+    if len(group) == 1 and len(_changed(changes[0])) > 1:
         return True  # two sorts of batches, as long rows and short ones: no sizes that vary meet so
     if _is_warm_up(facts, group):
         return True
@@ -206,11 +223,6 @@ def _is_warm_up(facts: Facts, group: list[JitRecord]) -> bool:
     made = Counter(record.event.stack for record in group)
     once = all(facts.run.executions_at.get(stack, 0) <= count + 1 for stack, count in made.items())
     return once and max(record.step for record in group) <= 0 and facts.step_count >= MANY
-
-
-def _differ(change: ArgumentChange) -> int:
-    """In how many dimensions two shapes differ."""
-    return sum(map(ne, dims(change.old) or (), dims(change.new) or ()))
 
 
 def find(facts: Facts) -> Iterator[Finding]:

@@ -128,6 +128,19 @@ def _advise_structure(group: list[JitRecord]) -> str:
     return "Give {name} the same keys, lengths and None entries in every call."
 
 
+def _advise_outside(group: list[JitRecord]) -> str:
+    pieces = (
+        "What comes piece by piece, keep in a list and join once, at the end (np.stack(jax.device_get(pieces))), or "
+        "write into an array of full size (array.at[i].set(value), in a jitted function). Else: "
+    )
+    return pieces * grows([record.event.changes[0] for record in group]) + (
+        "Bring the arrays to the host before this, with one jax.device_get, and go on with NumPy, which compiles "
+        "nothing: where values decide how many there are (a selection by a mask, nonzero, unique), no jitted function "
+        "can do it. Or keep one size in a jitted function, and mask what is padded: jnp.where in place of a selection, "
+        "jnp.nonzero(mask, size=...), jax.lax.top_k."
+    )
+
+
 def _advise_field(group: list[JitRecord]) -> str:
     if _DROPOUT.search(group[0].event.changes[0].name):
         return (
@@ -221,8 +234,7 @@ OUTSIDE = {
     "shape": Text(
         "What runs outside of any jitted function ({function}) is a program of its own for every shape: {name} "
         "changed {went}",
-        "Do this inside a jitted function, on arrays of one size (padded, masked: jnp.where in place of a selection by "
-        "a mask, jnp.nonzero(mask, size=...)); or with NumPy, before they come to the device.",
+        _advise_outside,
     ),
     "parameter": Text(
         "This line, or what it calls, runs JAX's {function} outside of any jitted function, and the function that it "
