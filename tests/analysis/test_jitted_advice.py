@@ -101,3 +101,20 @@ def test_sizes_that_two_lines_have_in_turn_vary_and_those_that_one_has_before_th
     for one in found:
         assert "jax.device_get, and go on with NumPy" in one.advice
         assert "no jitted function can do it" in one.advice
+
+
+@pytest.mark.parametrize(("turns", "static"), [("hops", "static_argnames='hops'"), ("8", "static_argnames=...")])
+def test_a_number_of_turns_is_named_as_static_where_the_function_around_a_scan_is_to_be_jitted(
+    turns: str, static: str
+) -> None:
+    story = Jitted()
+    line = story.line(70, f"return jax.lax.scan(hop, heat, None, length={turns})", func="relax", outer=(90,))
+    for nth in range(5):
+        start = story.now
+        story.spend(300)
+        changes = [ArgumentChange("parameter")] if nth else []
+        story.emit(JitCompile(start, story.now - start, story.text("scan"), line, versions=nth, changes=changes))
+    story.execute("step", 5, story.call)
+    (found,) = story.found("recompile")
+    assert found.advice.startswith("Put relax under jax.jit")
+    assert static in found.advice

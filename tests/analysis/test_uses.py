@@ -90,6 +90,14 @@ def test_a_value_that_the_loops_condition_looks_at_decides_whether_to_go_on() ->
             "loss_sum = sum(one.item() for one in losses)",
             "hits += 1 if p == y else 0",
             "n = sum(1 for one in boxes if one.area() > 4)",
+            "self.wrong = self.wrong + error.item()",
+            "bad |= bool(torch.isinf(x).any())",
+        ],
+        Use.UPDATES: [
+            "damping *= 2.0 ** float(ratio)",
+            "temperature /= 1 + spread.item()",
+            "self.trust = self.trust * grow.item()",
+            "average = 0.9 * average + 0.1 * error.item()",
         ],
         Use.LOGS: [
             "print('high' if t > 3 else 'low', t.item())",

@@ -20,6 +20,7 @@ from xlaprof.vocabulary import STANDARD, Vocabulary, fill
 
 #: one line for each use of a number
 LINES = (
+    "damping *= 1 + float(drift)",
     "while float(gap) > 1e-3:",
     "if float(drift) > 2:",
     "assert float(drift) < 2",
@@ -151,8 +152,15 @@ def test_code_for_reads_of_jax_programs_runs(line: str) -> None:
     table = {"table": jnp.arange(4.0), "index": jnp.array([3]), "largest": 4, "size": jnp.array(2), "ENTRIES": 3}
     chosen = {"condition": entries > 0, "one": values, "other": -values, "entries": entries, "values": values}
     loop = {"loader": [(jnp.ones((2, 3)), jnp.array([0, 1]))], "model": jnp.cos, "loss_fn": lambda out, y: out.sum()}
-    state = {"step": 5, "loss": jnp.array(1.0), "value": jnp.array(1.0), "bad": jnp.array(False), "losses": []}
-    given = {**table, **chosen, **loop, **state, "jnp": jnp, "print": lambda *_: None}
+    state = {
+        "step": 5,
+        "loss": jnp.array(1.0),
+        "value": jnp.array(1.0),
+        "bad": jnp.array(False),
+        "losses": [],
+        "change": jnp.array(2.0),
+    }
+    given = {"change": values, **table, **chosen, **loop, **state, "jnp": jnp, "print": lambda *_: None}
     if "values.append" in (code := read_by_jax(line, 10).remedy):
         given["values"] = []
     if "..." not in code:

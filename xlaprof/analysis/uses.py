@@ -26,9 +26,10 @@ class Use(IntEnum):
     INDEXES = 4
     ADDS_AT = 5  # at an entry that the program chooses
     ADDS_UP = 6
-    LOGS = 7  # print, a logger, an f-string, a list, a dict
-    WHOLE = 8  # as a whole number of Python's, which is a position, a size or a number of times
-    OTHER = 9
+    UPDATES = 7  # what the next turn takes: a step size, a moving average
+    LOGS = 8  # print, a logger, an f-string, a list, a dict
+    WHOLE = 9  # as a whole number of Python's, which is a position, a size or a number of times
+    OTHER = 10
 
 
 class Read(NamedTuple):
@@ -188,8 +189,12 @@ def _taker(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> Use:
                 use = Use.DECIDES
             case ast.AugAssign(target=ast.Subscript(slice=index)) if any(names(index)):
                 return Use.ADDS_AT
+            case ast.AugAssign(op=ast.Add() | ast.Sub() | ast.BitOr() | ast.BitAnd()):
+                return Use.ADDS_UP  # a sum, or a flag: nothing needs it before all turns are done
             case ast.AugAssign():
-                return Use.ADDS_UP
+                return Use.UPDATES
+            case ast.Assign(targets=[target]) if use == Use.OTHER and _is_within(target, parent.value):
+                return Use.ADDS_UP if _is_sum(target, parent.value) else Use.UPDATES
             case ast.Subscript() if parent.slice is node:
                 return Use.INDEXES
             case ast.Slice():
@@ -214,6 +219,18 @@ def _taker(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> Use:
                 return use
         node = parent
     return use
+
+
+def _is_within(target: ast.expr, value: ast.expr) -> bool:
+    """Whether what a line binds is a part of what it computes, handed to no function: ``x = 0.9 * x + y.item()``."""
+    sides = [value.left, value.right] if isinstance(value, ast.BinOp) else []
+    return any(ast.unparse(one) == ast.unparse(target) or _is_within(target, one) for one in sides)
+
+
+def _is_sum(target: ast.expr, value: ast.expr) -> bool:
+    """Whether it is the target and something else."""
+    sides = [value.left, value.right] if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) else []
+    return ast.unparse(target) in map(ast.unparse, sides)
 
 
 # -- a name, and what a line does with it

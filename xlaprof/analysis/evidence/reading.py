@@ -203,6 +203,12 @@ _USES = {
         "correct = {words.arrays}.zeros((){words.on_device})\nfor x, y in loader:\n"
         "    correct += (model(x).argmax(-1) == y).sum()\n    {words.barrier_code}\nprint(correct.item())  # once",
     ),
+    Use.UPDATES: _Way(
+        "Make what this line updates on the device, before the loop, and compute the update there: the next turn takes "
+        "it from the device, and the host waits for no value",
+        "to update what the next turn takes",
+        "scale = {words.arrays}.ones((){words.on_device})\nscale = scale * change  # in each turn: stays on the device",
+    ),
     Use.LOGS: _KEEP,
     Use.WHOLE: _Way(
         "Keep the number in Python, beside the tensor, where the host knows how it changes (a position in a ring, a "

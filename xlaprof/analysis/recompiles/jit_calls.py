@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -18,6 +19,7 @@ from xlaprof.analysis.model import Finding, FromTo, Moment
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import HABIT, LARGE, LONG_S, MANY, MOST, NAMED, NEARLY_ALL
 from xlaprof.analysis.shapes import are_chosen, are_doubled, dims
+from xlaprof.analysis.statements import nodes
 from xlaprof.analysis.sums import grouped
 from xlaprof.events import ArgumentChange
 from xlaprof.text.quantities import duration, plural, times
@@ -320,6 +322,7 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "besides": f" (and {', '.join(others[:3])})" if others else "",
         "caller": caller or "the function around this line",
         "method": f" ({_of_a_method(method[1])})" if method else "",
+        "static": _turns(facts.place(group[0].event.stack).code) or "...",
         "arrays": plural(max(record.event.arrays for record in group), "array"),
         "config": f": {change.name} went from {change.old} to {change.new}" if change.name else "",
     }
@@ -350,6 +353,12 @@ def _sizes_along(group: list[JitRecord]) -> set[int]:
 def _beside(change: ArgumentChange) -> list[int]:
     """The sizes of the other dimensions."""
     return [size for at, size in enumerate(dims(change.new) or ()) if at != change.dim]
+
+
+def _turns(code: str) -> str:
+    """The name that a line gives jax.lax.scan for the number of turns, quoted; "": it gives none."""
+    lengths = (one.value for call in nodes(code, ast.Call) for one in call.keywords if one.arg == "length")
+    return next((repr(one.id) for one in lengths if isinstance(one, ast.Name)), "")
 
 
 def _of_a_method(name: str) -> str:

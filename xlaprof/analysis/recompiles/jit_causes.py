@@ -99,12 +99,11 @@ def _advise_static(group: list[JitRecord]) -> str:
         return few
     if all(change.new.isdecimal() for change in changes):
         return (
-            "Each value of a static argument has a program of its own. A number of turns need not be one: "
-            "jax.lax.fori_loop(0, {name}, ...) takes an array, and one jax.lax.scan gives the result of every turn; "
-            "within a gradient only scan works, over the most turns, those beyond masked; "
-            "take {name} out of static_argnums or static_argnames then. A position may be an array, too, where what it "
-            "is looked up in is one of JAX's, and jnp.where decides in place of an if. Where it decides a shape, use "
-            "few values."
+            "Each value of a static argument has a program of its own. Where {name} decides a shape, give the largest "
+            "in every call and mask what is beyond it, or use few values. Else take {name} out of static_argnums or "
+            "static_argnames: jax.lax.fori_loop(0, {name}, ...) takes an array for the number of turns (within a "
+            "gradient: jax.lax.scan over the most turns, those beyond masked), an array of JAX's takes one for a "
+            "position, and jnp.where decides in place of an if."
         )
     if all(NUMBER.fullmatch(change.new) for change in changes):
         return (
@@ -239,7 +238,9 @@ OUTSIDE = {
     "parameter": Text(
         "This line, or what it calls, runs JAX's {function} outside of any jitted function, and the function that it "
         "is given is a new object each time: it is traced and compiled at every call",
-        "Put {caller} under jax.jit, which is made once{method}: what it calls is then traced once.",
+        "Put {caller} under jax.jit, which is made once{method}: what it calls is then traced once. What it is given "
+        "besides arrays, and decides a shape, a number of turns or a branch, must be static: jax.jit(..., "
+        "static_argnames={static}).",
     ),
     "structure": Text(
         "{function} joins a list of {arrays}, outside of any jitted function, and has a program for every number of "
