@@ -44,6 +44,20 @@ def tallied(on_the_device: bool) -> Program:
     return lambda: (loop(step)(), print(int(hits)))
 
 
+def damped(on_the_device: bool) -> Program:
+    """What a step computes scales a number that the next one takes."""
+    damping: Any = torch.ones((), device="xla") if on_the_device else 1.0
+
+    def step(n: int, x: Any) -> None:
+        nonlocal damping
+        if on_the_device:
+            damping = damping * (1 + (x * 0).sum())
+        else:
+            damping *= 1 + float((x * 0).sum())
+
+    return lambda: (loop(step)(), print(float(damping)))
+
+
 def kept_for_later(on_the_device: bool) -> Program:
     kept = list[Any]()
 

@@ -16,6 +16,7 @@ import pytest
 from flax import nnx
 from recording import recording
 
+from tests.advice.jitted import selected, selected_on_the_host, with_an_optimizer, with_optimizers
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.run import Run
 from xlaprof.events import JitCompile, TransferFromDevice
@@ -218,23 +219,6 @@ def with_numpy() -> None:
         np.cumsum(rows(count), axis=0)
 
 
-def selected() -> None:
-    """Readings above a limit, limit by limit, before any step: how many there are decides their values."""
-    readings = jnp.asarray(np.linspace(0, 1, 40, dtype=np.float32))
-    for limit in (0.9, 0.35, 0.62, 0.17, 0.48):
-        above = readings[readings > limit]
-        jnp.cumsum(above)
-        above - above.mean()
-
-
-def selected_on_the_host() -> None:
-    readings = jax.device_get(jnp.asarray(np.linspace(0, 1, 40, dtype=np.float32)))
-    for limit in (0.9, 0.35, 0.62, 0.17, 0.48):
-        above = readings[readings > limit]
-        np.cumsum(above)
-        above - above.mean()
-
-
 def two_dtypes() -> None:
     f = jax.jit(lambda x, y: x * 2 + y)
     for dtype in (np.float32, np.int32, np.float16):
@@ -397,6 +381,7 @@ CASES = [
     Case("Make {name} an array of one dtype from the first call on", weak_carry, strong_carry),
     Case("Give {name} the same keys, lengths and None entries", other_entries, same_entries),
     Case("Define {function} and call jax.jit on it once", new_functions, one_function),
+    Case("Make {} once, outside of the loop, and call jax.jit on what holds it", with_optimizers, with_an_optimizer),
     Case("Call jax.jit once, with one set of options", other_options, one_set_of_options),
     Case("Call {function} under the same configuration", other_configuration, one_configuration),
     Case("Clear no caches in the loop", cleared, not_cleared),

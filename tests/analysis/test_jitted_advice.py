@@ -118,3 +118,24 @@ def test_a_number_of_turns_is_named_as_static_where_the_function_around_a_scan_i
     (found,) = story.found("recompile")
     assert found.advice.startswith("Put relax under jax.jit")
     assert static in found.advice
+
+
+def test_an_optimizer_that_is_made_anew_is_one_cause_for_the_step_that_holds_it_and_for_its_own_functions() -> None:
+    """Each fold has an optimizer: the step that has it by its closure is compiled again, and so is ``tx.init``."""
+    story = Jitted()
+    init = story.line(36, "state = jax.jit(tx.init)(params)", outer=(90,))
+    code = story.line(70, "def init_fn(params):", func="momentum.<locals>.init_fn")
+    held = ArgumentChange("anew", "tx.init", "momentum.<locals>.init_fn", "momentum.<locals>.init_fn")
+    for fold in range(4):
+        start = story.now
+        story.spend(100)
+        again = [ArgumentChange("function")] if fold else []
+        name = story.text("init_fn")
+        story.emit(JitCompile(start, story.now - start, name, init, code, versions=fold, changes=again))
+        story.made(*again, *[held] * bool(fold), versions=fold)
+    story.execute("step", 5, story.call)
+    (found,) = story.found("recompile")
+    assert found.count == 6
+    assert "(what it holds differs: another tx)" in found.cause
+    assert found.advice.startswith("Make tx once, outside of the loop, and call jax.jit on what holds it once")
+    assert "optax.inject_hyperparams" in found.advice

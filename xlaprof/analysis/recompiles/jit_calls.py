@@ -24,7 +24,7 @@ from xlaprof.analysis.sums import grouped
 from xlaprof.events import ArgumentChange
 from xlaprof.text.quantities import duration, plural, times
 
-from .jit_causes import NUMBER, OUTSIDE, TEXTS, grows, last_batch, one_or_few, sizes_of
+from .jit_causes import NUMBER, OUTSIDE, TEXTS, grows, last_batch, made_anew, one_or_few, sizes_of
 
 #: :attr:`Finding.operation` of these findings
 JAX = "jax.jit"
@@ -124,6 +124,8 @@ def _is_part(facts: Facts, cause: Group, group: list[JitRecord]) -> bool:
     if other.code:
         one, another = lead.changes[0], other.changes[0]
         same = (other.code, other.func) == (lead.code, lead.func)
+        if another.kind == "function" and not same:  # itself made anew: it is held by the other, or given to it
+            return facts.place(other.code).func in {change.new for one in cause.lead for change in one.event.changes}
         if one.kind == another.kind == "weak type":
             return same
         if not one.kind == another.kind == "structure":
@@ -322,6 +324,7 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "besides": f" (and {', '.join(others[:3])})" if others else "",
         "caller": caller or "the function around this line",
         "method": f" ({_of_a_method(method[1])})" if method else "",
+        "held": _held(group),
         "static": _turns(facts.place(group[0].event.stack).code) or "...",
         "arrays": plural(max(record.event.arrays for record in group), "array"),
         "config": f": {change.name} went from {change.old} to {change.new}" if change.name else "",
@@ -353,6 +356,14 @@ def _sizes_along(group: list[JitRecord]) -> set[int]:
 def _beside(change: ArgumentChange) -> list[int]:
     """The sizes of the other dimensions."""
     return [size for at, size in enumerate(dims(change.new) or ()) if at != change.dim]
+
+
+def _held(group: list[JitRecord]) -> str:
+    """What a function that is made anew has by its closure, where that differs."""
+    changes = [change for record in group for change in record.event.changes[1:]]
+    numbers = [f"{one.name} went from {one.old} to {one.new}" for one in changes if one.kind == "field" and one.old]
+    told = [*dict.fromkeys(numbers), *(f"another {name}" for name in made_anew(group))][:NAMED]
+    return f" (what it holds differs: {', '.join(told)})" if told else ""
 
 
 def _turns(code: str) -> str:

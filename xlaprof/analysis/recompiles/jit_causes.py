@@ -158,17 +158,37 @@ def _advise_field(group: list[JitRecord]) -> str:
 
 
 def _advise_anew(group: list[JitRecord]) -> str:
-    optimizer = (
-        " What varies in an optimizer, as its learning rate, belongs to its state, which is arrays: a schedule that "
-        "counts steps, or optax.inject_hyperparams(optax.adam)(learning_rate=...), with "
-        "opt_state.hyperparams['learning_rate'] = jnp.asarray(value, jnp.float32) wherever it is to change."
-    )
-    changes = (change for record in group for change in record.event.changes)
     return (
         "Make it once, outside of the loop, and pass the same object in every call: a model, an optimizer or a "
         "function that is made anew is another one to JAX, though its arrays have the same shapes."
-        + optimizer
-        * any(_TRANSFORMATION.search(change.new) for change in changes)
+        + _of_an_optimizer(group)
+    )
+
+
+def _advise_function(group: list[JitRecord]) -> str:
+    held = ", ".join(islice(made_anew(group), NAMED))
+    return (
+        f"Make {held} once, outside of the loop, and call jax.jit on what holds it once, after that; pass what varies "
+        "as an argument."
+        if held
+        else "Define {function} and call jax.jit on it once, outside the loop (of a method, keep the object that it "
+        "belongs to); pass what varies as an argument, not by a closure, a lambda or functools.partial."
+    ) + _of_an_optimizer(group)
+
+
+def made_anew(group: list[JitRecord]) -> dict[str, None]:
+    """What functions that are made anew hold that is made anew as well."""
+    changes = (change for record in group for change in record.event.changes[1:])
+    return dict.fromkeys(change.name.split(".")[0] for change in changes if change.kind == "anew")
+
+
+def _of_an_optimizer(group: list[JitRecord]) -> str:
+    """What to do besides where an optimizer is made anew."""
+    changes = (change for record in group for change in record.event.changes)
+    return any(_TRANSFORMATION.search(change.new) for change in changes) * (
+        " What varies in an optimizer, as its learning rate, belongs to its state, which is arrays: a schedule that "
+        "counts steps, or optax.inject_hyperparams(optax.adam)(learning_rate=...), with "
+        "opt_state.hyperparams['learning_rate'] = jnp.asarray(value, jnp.float32) wherever it is to change."
     )
 
 
@@ -205,9 +225,8 @@ TEXTS = {
         _advise_structure,
     ),
     "function": Text(
-        "Each call has a new function object of the same code, and a program belongs to one object",
-        "Define {function} and call jax.jit on it once, outside the loop (of a method, keep the object that it belongs "
-        "to); pass what varies as an argument, not by a closure, a lambda or functools.partial.",
+        "Each call has a new function object of the same code{held}, and a program belongs to one object",
+        _advise_function,
     ),
     "options": Text(
         "jit was called again with other options (donated or static arguments, shardings, device)",

@@ -57,7 +57,7 @@ class Calls:
             if is_library(code.co_filename, getattr(function, "__module__", None)):
                 own = not _jitted_by_library(function)
                 key = (*key[:2], f"{code.co_qualname} {line}")
-        now = signature.signature(miss, internals.context(), own, self._clears.times, self._leaves)
+        now = signature.signature(miss, internals.context(), own, self._clears.times, self._leaves, function)
         with self._lock:
             earlier = list(self._seen.get(key, ()))
         before = signature.nearest(now, earlier)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
+from itertools import compress
 from operator import ne
 from typing import Any, NamedTuple
 from weakref import ref
@@ -58,6 +59,7 @@ class Signature(NamedTuple):
     options: Any  # of ``jit``
     context: Any  # JAX's configuration
     cleared: int = 0  # times that JAX's caches had been cleared
+    held: Mapping[str, Leaf] = {}  # by the function's closure: what of it can be compared
 
     @property
     def arrays(self) -> int:
@@ -66,9 +68,10 @@ class Signature(NamedTuple):
 
 
 def signature(
-    miss: Miss, context: Any, own: bool, cleared: int = 0, shared: dict[Leaf, Leaf] | None = None
+    miss: Miss, context: Any, own: bool, cleared: int = 0, shared: dict[Leaf, Leaf] | None = None, inner: Any = None
 ) -> Signature:
-    """The signature of a call that JAX has no program for; ``own``: of a function of the program's.
+    """The signature of a call that JAX has no program for; ``own``: of a function of the program's. ``inner``: that
+    function, without what decorates it.
 
     ``shared``: leaves of other calls, for equal ones to be one object: two calls of a model share nearly all.
     """
@@ -91,7 +94,8 @@ def signature(
         repr(getattr(options, "in_shardings_leaves", ())),
         repr(getattr(options, "out_shardings_leaves", ())),
     )
-    return Signature(leaves, more, _reference(miss.fun) if own else None, asked, context, cleared)
+    held = {name: Leaf(None, "", False, "", "", "field", one) for name, one in static.held(inner)} if own else {}
+    return Signature(leaves, more, _reference(miss.fun) if own else None, asked, context, cleared, held)
 
 
 def _reference(function: Any) -> Any:
@@ -206,7 +210,11 @@ def differences(now: Signature, before: Signature, names: tuple[str, ...] = ()) 
         return [ArgumentChange("evicted")]
     if now.function is None:  # an operation: a parameter of it that is no argument
         return [ArgumentChange("parameter")]
-    return [ArgumentChange("unknown" if before.function() is now.function() is not None else "function")]
+    if before.function() is now.function() is not None:
+        return [ArgumentChange("unknown")]
+    held = (_of_leaf(name, before.held.get(name, _NOTHING), one) for name, one in now.held.items())
+    differs = (now.held[name] != before.held.get(name) for name in now.held)
+    return [ArgumentChange("function"), *compress(held, differs)][:_CHANGES]
 
 
 def _of_tree(now: Signature, before: Signature) -> Iterator[ArgumentChange]:

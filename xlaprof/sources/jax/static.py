@@ -11,6 +11,7 @@ import dataclasses
 import enum
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -60,6 +61,21 @@ def parts(path: str, value: Any) -> list[Part]:
         return list(_parts(path, value, _DEEPEST))
     except Exception:  # attributes of the program's objects may do anything: of such a one the type is told
         return [(path, Fixed(_named(type(value)), (Same(value),)))]
+
+
+def held(function: Any) -> Iterator[Part]:
+    """What the closure of a function holds that tells two objects of the same code apart: numbers and texts, functions,
+    and tuples of these with names, as an optimizer is. What else it holds may be large, and is not looked at."""
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
+        try:
+            value = cell.cell_contents
+        except ValueError:  # nothing is assigned yet
+            continue
+        fields = [(f"{name}.{field}", getattr(value, field)) for field in getattr(value, "_fields", ())[:_DEEPEST]]
+        for path, one in fields or [(name, value)]:
+            if type(one) in _PLAIN or isinstance(one, FunctionType | MethodType):
+                yield from parts(path, one)
 
 
 def _parts(path: str, value: Any, deep: int) -> Iterator[Part]:

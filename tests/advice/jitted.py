@@ -1,0 +1,46 @@
+"""Programs of JAX that compile for each selection that values decide, or for each optimizer that is made anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+
+def selected() -> None:
+    """Readings above a limit, limit by limit, before any step: how many there are decides their values."""
+    readings = jnp.asarray(np.linspace(0, 1, 40, dtype=np.float32))
+    for limit in (0.9, 0.35, 0.62, 0.17, 0.48):
+        above = readings[readings > limit]
+        jnp.cumsum(above)
+        above - above.mean()
+
+
+def selected_on_the_host() -> None:
+    readings = jax.device_get(jnp.asarray(np.linspace(0, 1, 40, dtype=np.float32)))
+    for limit in (0.9, 0.35, 0.62, 0.17, 0.48):
+        above = readings[readings > limit]
+        np.cumsum(above)
+        above - above.mean()
+
+
+def updating(tx: Any) -> Any:
+    return jax.jit(lambda grads, state: tx.update(grads, state)[0])
+
+
+def with_optimizers() -> None:
+    """Each fold of the data has an optimizer, whose state is made by a program, too."""
+    for _ in range(4):
+        tx = optax.trace(decay=0.9)
+        state = jax.jit(tx.init)(np.ones(3, np.float32))
+        updating(tx)(np.ones(3, np.float32), state)
+
+
+def with_an_optimizer() -> None:
+    tx = optax.trace(decay=0.9)
+    init, update = jax.jit(tx.init), updating(tx)
+    for _ in range(4):
+        update(np.ones(3, np.float32), init(np.ones(3, np.float32)))
