@@ -254,6 +254,24 @@ def epochs(*, barrier: bool) -> Program:
     return program
 
 
+def sums_behind(*, barrier: bool) -> Program:
+    """Rounds that each begin with a new sum, and add to it behind the barrier of a turn."""
+
+    def program() -> None:
+        weight = torch.ones(6, 6).to(DEVICE)
+        xr.sync()
+        for _ in range(3):
+            mean = torch.zeros((), device=DEVICE)
+            for _ in range(6):
+                if barrier:
+                    xr.sync()
+                y = (torch.ones(4, 6).to(DEVICE) @ weight).tanh().sum()
+                xr.sync()
+                mean += 0.1 * y
+
+    return program
+
+
 def logs(*, barrier: bool) -> Program:
     def program() -> None:
         weight, total = torch.ones(6, 6).to(DEVICE), torch.zeros((), device=DEVICE)

@@ -205,36 +205,6 @@ def test_the_second_graph_of_an_optimizer_is_normal() -> None:
     assert "1 graph compiled again once the optimizer has its state, at train.py:20" in account(report, "compile").text
 
 
-def epochs(late: bool = False) -> Story:
-    """Three epochs, whose first step also sets a sum to zero; ``late``: another graph from step 7 on, for good."""
-    story = Story()
-    barrier = story.line(40, "xr.sync()", loops=(34,))
-    zeros, forward = (
-        story.line(33, "total = torch.zeros(())", loops=(32,)),
-        story.line(35, "loss = model(x)", loops=(34,)),
-    )
-    for n in range(21):
-        with story.step():
-            story.trace(2)
-            graph, change = ("first", None) if not n % 7 else ("other", None)
-            if n == 1:
-                change = Change("operation", "aten::zeros", "aten::mm", stack=zeros, made=zeros, expected=forward)
-            if late and n >= 7:
-                graph, change = "late", Change("operation", "aten::mm", "aten::tanh", stack=forward, made=forward)
-            story.barrier(barrier, 10, graph, compile=200, change=change)
-    return story
-
-
-def test_what_makes_the_first_graph_of_each_epoch_another_is_named() -> None:
-    report = epochs().report()
-    assert report.clean
-    compiling = account(report, "compile")
-    assert compiling.normal_s == pytest.approx(0.4)
-    assert (
-        "compiled again, for the first of a loop also holds what train.py:33 (total = torch.zeros(())" in compiling.text
-    )
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -299,28 +269,6 @@ def test_what_comes_after_the_training_is_no_warm_up() -> None:
     compiling = account(story.report(), "compile").text
     assert "1 graph compiled again, for 1.0 came where 0.85 had been of train.py:51" in compiling
     assert "warm-up" not in compiling
-
-
-def test_what_was_recorded_before_the_only_loop_is_part_of_its_first_graph() -> None:
-    def set_up(ms: float) -> Story:
-        story = Story()
-        zeros = story.line(9, "self.mean = torch.zeros(3, device=device)", "Meter.__init__", outer=(30,))
-        barrier = story.line(40, "xr.sync()", "main", loops=(34,))
-        gone = Change("operation", "aten::zeros", "aten::mm", stack=story.line(36, "y = x @ w", "main"), expected=zeros)
-        for n in range(12):
-            story.trace(2)
-            story.barrier(barrier, 10, "later" if n else "first", compile=ms, change=gone if n == 1 else None)
-        return story
-
-    assert set_up(200).findings() == []
-    compiling = account(set_up(200).report(), "compile").text
-    assert "for the first of a loop also holds what train.py:9 (self.mean = torch.zeros(3, device=device))" in compiling
-    (dear,) = set_up(6_000).findings()
-    assert (dear.kind, dear.place.line, dear.cost_s) == ("recompile", 9, 6.0)
-
-
-def test_warm_up_is_said_of_the_first_steps_only() -> None:
-    assert "warm-up" not in account(epochs(late=True).report(), "compile").text
 
 
 def test_what_is_compiled_for_a_read_alone_is_the_reads_in_the_warm_up_too() -> None:

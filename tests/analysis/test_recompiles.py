@@ -142,7 +142,7 @@ def test_what_is_made_before_the_loop_of_the_barrier_is_a_way_in(each_ms: float,
     found = story.findings("recompile")
     assert [one.place.line for one in found] == ([20] if told else [])
     assert all("first graph of a loop also holds what this line records before" in one.cause for one in found)
-    assert all("between this line and the loop" in one.advice for one in found)
+    assert all("directly before the loop" in one.advice for one in found)
 
 
 @pytest.mark.parametrize("also_before", [True, False])

@@ -133,7 +133,7 @@ def test_two_reads_of_a_loop_that_grows_are_one_finding(told: Told) -> None:
     assert [place.code for place in finding.also] == ["total.max().item()", "total.sum().item()"]
 
 
-def test_what_a_turn_leaves_pending_after_its_barrier_is_no_other_path(told: Told) -> None:
+def test_what_a_turn_leaves_pending_after_its_barrier_is_one_cause_and_no_other_path(told: Told) -> None:
     """An average of the weights is updated after the barrier of a step: the first turn follows none that left it, and
     what precedes the loop is in its graph. Each graph comes once, by the barrier's place."""
 
@@ -162,4 +162,6 @@ def test_what_a_turn_leaves_pending_after_its_barrier_is_no_other_path(told: Tol
                         mean.lerp_(parameter, 0.1)
             total.item()
 
-    assert [one.cause for one in told(train) if one.kind == "recompile"] == []
+    (finding,) = [one for one in told(train) if one.kind == "recompile"]
+    assert finding.cause.startswith("Each turn of a loop leaves what this line records, behind its barrier")
+    assert "as the first thing of each turn" in finding.advice

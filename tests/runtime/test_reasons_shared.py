@@ -86,7 +86,7 @@ def test_what_begins_a_pass_is_told_at_its_own_line_after_another_phase_of_the_s
     assert recorded.code(block.stack) == "seen.zero_()"
     (finding,) = findings(tmp_path / "run.log")
     assert finding.place.code == "seen.zero_()"
-    assert "between this line and the loop" in finding.advice
+    assert "directly before the loop" in finding.advice
 
 
 def test_the_barrier_that_is_advised_leaves_one_graph_of_the_loop(tmp_path: Path) -> None:

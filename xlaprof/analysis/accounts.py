@@ -26,7 +26,7 @@ from xlaprof.analysis.evidence.idle_time import by_cause, label, waited
 from xlaprof.analysis.evidence.library_options import whose
 from xlaprof.analysis.evidence.looping import host_s, in_each_step
 from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
-from xlaprof.analysis.necessary import necessary
+from xlaprof.analysis.necessary import SPARED, necessary
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import HABIT, LOOKED_NS, NAMED, WORTH_SAYING
 from xlaprof.analysis.recompiles.eager import compiled_again, looks_beside, one_by_one
@@ -80,7 +80,7 @@ class _Bill:
         self.explained = 0.0
         self.normal = _Parts(float, {reason: normal} if reason else {})
         self.unknown = _Parts(float)
-        self.avoidable = ""  # the reason among the normal ones that says what to do about it
+        self.avoidable = set[str]()  # the reasons among the normal ones that say what to do about it
         self.remark = remark
 
     @property
@@ -112,7 +112,7 @@ class _Bill:
         parts = [
             (self.explained, f"explained by findings ({kinds})"),
             *sorted(
-                ((ns, f"{'avoidable' if why == self.avoidable else 'normal'}: {why}") for ns, why in normal),
+                ((ns, f"{'avoidable' if why in self.avoidable else 'normal'}: {why}") for ns, why in normal),
                 reverse=True,
             ),
             (unknown, f"unexplained: {_listed(self.unknown)}"),
@@ -158,7 +158,7 @@ def accounts(
         _compiled(facts, findings, bool(functions.count)),
     ]
     if (apart := facts.once(one_by_one)) is not None:
-        bills[1].avoidable = apart.text
+        bills[1].avoidable.add(apart.text)
         bills[1].normal[apart.text] = _take(bills[1].normal, [_FIRSTS], apart.spare_ns)
     bills[0].limit(functions.total_s * 1e9)  # a finding's cost may exceed it
     compiling = 0.0
@@ -304,7 +304,9 @@ def _compiled(facts: Facts, findings: tuple[Finding, ...], but_dynamo: bool) -> 
         else:
             bill.unknown[f"compiled again at {line}"] += rest
     for why, at in lines.items():
-        bill.normal[f"{plural(graphs[why], 'graph')} {why} at {_listed(at)}"] = sum(at.values())
+        reason = f"{plural(graphs[why], 'graph')} {why} at {_listed(at)}"
+        bill.normal[reason] = sum(at.values())
+        bill.avoidable |= {reason} if why.startswith(SPARED) else set()
     if (further := run.compile_bill.total - sum(record.dur for record in run.compiles)) > 0:
         bill.unknown["compiles beyond those kept one by one"] += further
     kept, most = max(((ns, kept) for kept, ns in spared.items()), key=lambda one: one[0], default=(0, False))

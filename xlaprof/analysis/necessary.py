@@ -1,15 +1,18 @@
-"""Why graphs were compiled that no finding counts: the first ones, those of a warm-up, and those that are meant."""
+"""Why graphs were compiled that no finding counts: the first ones, those of a warm-up, those that are meant, and those
+that would be spared, but cost little."""
 
 from __future__ import annotations
 
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.loop_entry import entry, is_first_turn, saves_entry
+from xlaprof.analysis.evidence.loop_entry import entry, left_pending, saves_entry
 from xlaprof.analysis.evidence.looping import visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.places import cited
-from xlaprof.analysis.principles import MANY, MOST
-from xlaprof.analysis.recompiles.extra import EARLY, is_of_another_value, meant
+from xlaprof.analysis.recompiles.extra import EARLY, is_of_another_value, meant, more_inputs, spared
 from xlaprof.events import Change
+
+#: how the reason of a graph begins that a change of the program spares, and that costs too little for a finding
+SPARED = "compiled again, for"
 
 
 def necessary(facts: Facts, record: CompileRecord) -> str:
@@ -18,7 +21,7 @@ def necessary(facts: Facts, record: CompileRecord) -> str:
         return "first compiled"
     if record.change is None:
         return ""
-    if is_of_another_value(facts, record, record.change):
+    if is_of_another_value(facts, record, record.change) or record.change.against in facts.once(spared):
         return "first compiled"
     early = record.visits <= EARLY
     if record.change.role == "state" and record.change.what == "operation" and not record.change.removed:
@@ -27,12 +30,13 @@ def necessary(facts: Facts, record: CompileRecord) -> str:
         return "compiled again once the optimizer has its state,"
     if record.change.what == "shape":
         return "compiled again for one of few sizes,"
-    if is_first_turn(facts, record) and not (early and _more_inputs(facts, record, record.change)):
-        saved = f"{facts.words.barrier} as the last thing of a turn saves that"
-        return f"compiled again, for the first turn of a loop follows none that left something pending ({saved}),"
+    if (turn := left_pending(facts, record)) and not (early and more_inputs(facts, record, record.change)):
+        saved = f"{facts.words.barrier} as the first thing of a turn saves that"
+        return f"{SPARED} the first turn of a loop follows none that left {cited(facts.place(turn))} ({saved}),"
     if record.change.what == "operation" and (before := facts.place(entry(facts, record, record.change))).line:
-        saved = saves_entry(facts, before)
-        return f"compiled again, for the first of a loop also holds what {cited(before)} {saved},"
+        return (
+            f"{SPARED} the first of a loop also holds what {cited(before)} {saves_entry(facts, before, record.stack)},"
+        )
     rhythm = facts.run.program_rhythms.get(record.program)
     if rhythm is not None and rhythm.steps > EARLY and rhythm.every > 1:
         return f"compiled again for what comes {rhythm.text(facts.outer_steps)},"
@@ -58,13 +62,6 @@ def _differs(facts: Facts, record: CompileRecord, change: Change) -> str:
         return f"for another result is still held ({change.name or change.subject}{line})"
     if change.what == "aliasing":
         return f"for {change.name or change.subject}{line} has become another tensor"
-    if more := _more_inputs(facts, record, change):
+    if more := more_inputs(facts, record, change):
         return f"once what the first step made, as an optimizer's state, is kept: {more} more inputs"
     return f"for {change.new} came where {change.old} had been{line}"
-
-
-def _more_inputs(facts: Facts, record: CompileRecord, change: Change) -> int:
-    """By how many the inputs grew, where many came: parameters have states."""
-    before = next((one.inputs for one in facts.run.compiles if one.program == change.against), record.inputs)
-    more = record.inputs - before
-    return more if more >= max(MANY, MOST * before) else 0

@@ -8,7 +8,7 @@ from xlaprof.analysis.evidence.looping import beside
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import head
-from xlaprof.analysis.places import is_head
+from xlaprof.analysis.places import is_head, short
 from xlaprof.analysis.principles import MOST
 from xlaprof.events import Change
 
@@ -47,23 +47,24 @@ def entry(facts: Facts, record: CompileRecord, change: Change) -> int:
     return next(before, 0) or next((stack for stack in others if beside(facts.names, stack, record.stack).line), 0)
 
 
-def is_first_turn(facts: Facts, record: CompileRecord) -> bool:
-    """Whether one of the two graphs is that of a loop's first turn, and the barrier lies within a turn: the first holds
-    what precedes the loop, and the others what the turn before them left pending. A barrier before the loop, which
-    spares the first graph elsewhere, does not here.
+def left_pending(facts: Facts, record: CompileRecord) -> int:
+    """The stack of what a turn leaves pending behind its barrier, where one of the two graphs is that of the loop's
+    first turn: it holds what precedes the loop, and the other what the turn before left. 0: they differ otherwise.
+
+    A barrier before the loop, which spares the first graph elsewhere, does not here.
     """
-    sides: tuple[set[bool], set[bool]] = set(), set()
+    sides: tuple[list[int], list[int]] = [], []
     for part in record.parts:
         change = part.change
-        if (
-            change.role
-            or change.what != "operation"
-            or facts.place(change.condition).acting.code.startswith(CONDITIONS)
-        ):
-            return False
+        decided = facts.place(change.condition).acting.code.startswith(CONDITIONS)
+        if change.role or change.what != "operation" or decided:
+            return 0
         for side, stacks in zip(sides, (part.before, part.now), strict=True):
-            side.update(_in_turn(facts, stack, record.stack) for stack in stacks)
-    return bool(facts.names.loops(record.stack)) and sides in (({True}, {False}), ({False}, {True}))
+            side += stacks
+    turns = [{_in_turn(facts, stack, record.stack) for stack in side} for side in sides]
+    if not facts.names.loops(record.stack) or turns not in ([{True}, {False}], [{False}, {True}]):
+        return 0
+    return sides[turns.index({True})][0]
 
 
 def _in_turn(facts: Facts, stack: int, barrier: int) -> bool:
@@ -80,11 +81,13 @@ def _at_head(facts: Facts, record: CompileRecord, change: Change) -> list[int]:
     return [stack for stack, one in places.items() if is_head(one) and head(one) == loop]
 
 
-def saves_entry(facts: Facts, before: Place) -> str:
-    """What spares the graph that also holds what ``before`` recorded as a loop began, in a clause."""
+def saves_entry(facts: Facts, before: Place, barrier: int) -> str:
+    """What spares the graph that also holds what ``before`` recorded as the barrier's loop began, in a clause."""
     if is_head(before):
         return f"recorded as it began (list() of what it runs over, and {facts.words.barrier} after that, save that)"
-    return f"recorded before it ({facts.words.barrier} between the two saves that)"
+    loop = facts.names.loop(barrier)
+    at = f" at {short(loop)}" if loop.line else ""
+    return f"recorded before it ({facts.words.barrier} directly before the loop{at} saves that)"
 
 
 def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:

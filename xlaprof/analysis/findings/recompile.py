@@ -42,7 +42,7 @@ from xlaprof.text.quantities import duration
 #: roles of operations that only some micro-batches have
 _ACCUMULATED = frozenset({"grad", "optimizer"})
 #: roles of what a graph holds of before: its own operations are recorded all the same, for the graph of the others
-_HELD = frozenset({"entry", "pending"})
+_HELD = frozenset({"entry", "pending", "turn"})
 #: sorts of changes that the code makes, not what it is given; and roles of those that who calls it chooses
 _WRITTEN = frozenset({"operation", "outputs", "inputs", "aliasing", "size"})
 _CHOSEN = frozenset({"mode", "autocast", "loop"})

@@ -104,7 +104,14 @@ _TEXTS = {
     ),
     "operation entry": _Text(
         "the first graph of a loop also holds what this line records before the loop, and the others do not",
-        "Call {words.barrier} between this line and the loop: what it records is a small graph of its own then.",
+        "Call {words.barrier} directly before the loop: all that is recorded before it is a small graph of its own "
+        "then.",
+    ),
+    "operation turn": _Text(
+        "each turn of a loop leaves what this line records, behind its barrier, to the graph of the next one, and the "
+        "first turn has what precedes the loop in its place",
+        "Call {words.barrier} as the first thing of each turn: what is recorded between two barriers is a small graph "
+        "of its own then, and all turns have one graph.",
     ),
     "operation entry head": _Text(
         "the first graph of a loop also holds what its head records as it begins, which takes each element out of "
@@ -209,7 +216,7 @@ _TEXTS = {
     ),
 }
 #: words of the sentences that may come first; others are names of the program's
-_FIRST = frozenset({"the", "this", "an", "a", "another", "which", "gradients", "in", "sizes", "how", "what"})
+_FIRST = frozenset({"the", "each", "this", "an", "a", "another", "which", "gradients", "in", "sizes", "how", "what"})
 
 
 def explanation(facts: Facts, group: Group, rhythm: str) -> str:

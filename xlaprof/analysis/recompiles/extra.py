@@ -25,13 +25,13 @@ import msgspec
 from xlaprof.analysis.diagnosis import USED
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.loop_entry import CONDITIONS, LOOPS, entry, is_first_turn
+from xlaprof.analysis.evidence.loop_entry import CONDITIONS, LOOPS, entry, left_pending
 from xlaprof.analysis.evidence.looping import Unbarred, beside, growing, unbarred, visits_per_pass
 from xlaprof.analysis.evidence.reads import habits, in_loop, is_own_graph, leaves_element, takes_element
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import head
-from xlaprof.analysis.principles import DEAR, FELT, HABIT, KEPT, LONG_S, MOST
+from xlaprof.analysis.principles import DEAR, FELT, HABIT, KEPT, LONG_S, MANY, MOST
 from xlaprof.analysis.recompiles.arguments import is_length
 from xlaprof.analysis.recompiles.design import by_design
 from xlaprof.analysis.recompiles.group import (
@@ -54,6 +54,8 @@ from xlaprof.events import Change
 _USED_NUMBER = re.compile(r"(aten::\S+) \((\w+) (\S+)\)")
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
 _WARMED = 8  # graphs that a barrier makes in advance, at most
+#: roles of what the graph of a loop's first turn holds of before, and of what the others hold of the turn before
+_BEFORE = frozenset({"entry", "turn"})
 _Key = tuple[str, int, str, str]  # file, line, sort of change, name
 _SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
 
@@ -66,6 +68,18 @@ def groups(facts: Facts) -> list[Group]:
 def meant(facts: Facts) -> frozenset[tuple[int, int]]:
     """Programs and moments of the compiles that are meant."""
     return frozenset((extra.record.program, extra.record.t) for one in facts.once(_groups)[1] for extra in one.extras)
+
+
+def spared(facts: Facts) -> frozenset[int]:
+    """Programs that a finding tells of as those of a loop's first turn: the ones that replaced them are needed."""
+    return frozenset(e.record.program for one in groups(facts) for e in one.extras if e.change.role in _BEFORE)
+
+
+def more_inputs(facts: Facts, record: CompileRecord, change: Change) -> int:
+    """By how many the inputs grew, where many came: parameters have states."""
+    before = next((one.inputs for one in facts.run.compiles if one.program == change.against), record.inputs)
+    more = record.inputs - before
+    return more if more >= max(MANY, MOST * before) else 0
 
 
 def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
@@ -102,7 +116,7 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
             extra = Extra(of, change, place, share, again, either)
             first = record.trigger not in ("read", "dynamo") and ages[record.program] <= EARLY
             # replaced within the first steps of its work, for good: a barrier before the loop may spare it
-            spared = change.role == "entry" and of.dur >= LONG_S * 1e9
+            spared = change.role in _BEFORE and of.dur >= LONG_S * 1e9
             if first and change.what in _SETTLING and not spared and not again:
                 early.append((key, extra))
             else:
@@ -115,7 +129,7 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
         if key in found:
             found[key].insert(0, extra)
     all_groups = [Group(sort, name, extras[0].place, tuple(extras)) for (_, _, sort, name), extras in found.items()]
-    dear = {"entry": DEAR, "pending": FELT}  # shares of the run
+    dear = {**dict.fromkeys(_BEFORE, DEAR), "pending": FELT}  # shares of the run
     all_groups = [g for g in all_groups if g.cost_s >= dear.get(g.first.role, 0.0) * facts.wall_s]
     all_groups = [g for g in map(_needed, all_groups) if any(extra.share for extra in g.extras)]
     leading = _join(all_groups, partial(_consequences, facts), later=True)
@@ -333,8 +347,10 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
         return None
     if _begins_as_number(change):
         return None
-    if is_first_turn(facts, record):
-        return None
+    if pending := left_pending(facts, record):
+        settles = record.visits <= EARLY and more_inputs(facts, record, change)
+        turn = msgspec.structs.replace(change, role="turn", stack=pending, made=pending, expected=0)
+        return None if settles else turn
     if any(leaves_element(facts, reads, record) for reads in facts.once(habits)):
         return None  # the read's finding has its cost
     if before := entry(facts, record, change):

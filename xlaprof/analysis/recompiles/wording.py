@@ -37,7 +37,7 @@ _CONTAINERS = ("tuple", "list", "dict", "set", "map", "zip")  # calls that make 
 
 def operator(change: Change) -> str:
     """``aten::embedding``, where an operation is named."""
-    if change.role == "entry":
+    if change.role in ("entry", "turn"):
         return ""
     found = re.search(r"aten::[\w.]+", change.subject) or re.search(r"aten::[\w.]+", change.new)
     return found[0] if found else ""
