@@ -451,3 +451,21 @@ def test_a_library_that_imports_its_compiler_when_it_is_first_called_is_no_work_
     (idle,) = (one for one in report.accounts if one.what == "idle")
     assert "normal: importing modules" in idle.text
     assert idle.unexplained_s == 0
+
+
+def test_behind_the_last_program_the_main_threads_line_is_named() -> None:
+    story = Watched()
+    barrier, _, _ = training(story)
+    writes, leaves = story.line(90, "json.dump(history, file)"), story.line(0, "", file="at exit")
+    for _ in range(5):
+        with story.step():
+            story.trace(2)
+            story.barrier(barrier, device=10, dispatch=0, compile=0)
+            story.wait()
+    for ms, stack in ((300, writes), (900, leaves)):
+        began = story.now
+        story.spend(ms)
+        story.emit(Look(began, ms * MS, stack, "python"))
+    story.finish()
+    (after,) = (one for one in story.report().accounts if one.what == "after")
+    assert "normal: the device was given nothing more, at exit (900 ms) and train.py:90 (300 ms)" in after.text

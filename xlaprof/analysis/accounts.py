@@ -180,7 +180,7 @@ def accounts(
             _idle(facts, findings, idle),
             _Bill("busy", (busy := others["busy"]), "the program's own work", waited(run, busy)),
             _before(facts, others["before"]),
-            _Bill("after", others["after"], "the device was given nothing more"),
+            _after(facts, others["after"]),
         ]
     else:
         waits = {stack: one.total for (stack, cause), one in run.pauses.items() if cause == host.DATA}
@@ -209,6 +209,17 @@ def _before(facts: Facts, ns: float) -> _Bill:
     bill.limit(ns)
     bill.normal[_FIRST if bill.total else _NOTHING_YET] += max(0.0, ns - bill.total)
     return bill
+
+
+def _after(facts: Facts, ns: float) -> _Bill:
+    """The time behind the last program: at exit libraries end their processes and threads, which may take seconds."""
+    run, stood = facts.run, Counter[tuple[int, str]]()
+    if not run.merged_spans:
+        for one in run.standing.all():
+            stood[one.stack, ""] += max(0, one.start + one.dur - max(one.start, round(run.last - ns)))
+    _, lines = _seen(facts, +stood)
+    where = f", at {_listed(lines)}" if lines else ""
+    return _Bill("after", ns, f"the device was given nothing more{where}")
 
 
 def _unrecorded(facts: Facts, findings: tuple[Finding, ...], ns: float) -> list[_Bill]:

@@ -32,7 +32,7 @@ NEARLY_ALL = 0.8  # what is left is where a sample fell, or the first and last t
 
 STOPS_NS = 20_000  # a wait for the device that is shorter is the time of a call
 GLANCE_NS = 10_000_000  # the idle sampler looks into a gap after so long: of shorter ones only the lines around tell
-LOOKED_NS = 500_000_000  # of looks at the main thread, ten a second: fewer than five are chance
+LOOKED_NS = 500_000_000  # of looks at the main thread, ten a second at most: fewer than five are chance
 
 # -- how much does a reader take in?
 

@@ -25,7 +25,7 @@ class Sample(Event, frozen=True, tag="sample"):
 
 
 class Look(Event, frozen=True, tag="look"):
-    """What looks at the main thread, ten a second, found all along, unless an event of its own records that.
+    """What looks at the main thread found, ten a second or, late in a long run, two: what no event of its own records.
 
     Over ``[t, t + dur)`` every look found the same: the main thread ran at this line of the user's. One whose state is
     "device" is none of these: it came at a moment of its own, and stands for the time since the one before.

@@ -1,7 +1,8 @@
 """What the main thread does, looked up a few times a second all along: what it imports, or at which line it runs.
 
 This names the time that nothing else is recorded of: before the first program, and where no device is. It is coarse,
-and costs little: a look at sixty frames takes 0.1 ms. Between two looks that find the same, the thread did that.
+and costs little: a look at sixty frames takes 0.1 ms. A share of the run is told as well by a thousand looks as by ten
+thousand, so they come more seldom the longer it goes on. Between two that find the same, the thread did that.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from .stacks import (
     user_frames_of,
 )
 
-EVERY_NS = 90_000_000  # between two looks
+EVERY_NS = 90_000_000  # between two looks, at least; later this part of the run so far, half a second at most
+_PART, _SELDOM_NS = 400, 500_000_000
 _LONGEST_NS = 1_000_000_000  # of one event: a killed program loses no more
 #: the state of a thread that waits for the device, as a source found that watches it; all other looks are those here
 WAITS = "device"
@@ -48,12 +50,12 @@ class Looks:
         self._emit = emit
         self._stack = stack
         self._main = threading.main_thread().ident or 0
-        self._since = self._at = time.perf_counter_ns()
+        self._begun = self._since = self._at = time.perf_counter_ns()
         self._seen: _Seen | None = None
 
     def look(self) -> None:
         now = time.perf_counter_ns()
-        if now - self._at < EVERY_NS:
+        if now - self._at < max(EVERY_NS, min((now - self._begun) // _PART, _SELDOM_NS)):
             return
         with looking:
             stack = running(self._main)

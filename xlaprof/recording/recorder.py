@@ -54,7 +54,7 @@ active: Recorder | None = None
 
 QUEUE_LIMIT = 200_000  # events waiting for the writer, at most: about 60 MB
 COUNTERS_EVERY_NS = 200_000_000  # between two Counters events, at least
-LATE_NS = 60_000_000  # a writer that has not written for so long is let in, where a scope, step or barrier ends
+LATE_NS = 75_000_000  # a writer that has not written for so long is let in, where a scope, step or barrier ends
 IN_VAIN_NS = 2_000_000_000  # until it is let in again after that was in vain
 STOP_TIMEOUT_S = 10.0
 #: the plug-in point of the live sources, a stage above: its ``install`` adds the observer that attaches them

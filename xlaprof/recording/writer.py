@@ -1,8 +1,9 @@
 """The background thread of a recording: takes events from the queue, encodes them, writes them.
 
-It wakes every 40 ms, earlier for events that have been held long enough, and at once for urgent ones: nothing in the
-log is more than 60 ms late, but for what the thread has to wait for the interpreter and a processor. Its errors are
-counted and reported, and never reach the program.
+It wakes every 60 ms, earlier for events that have been held long enough, and at once for urgent ones: nothing in the
+log is more than 60 ms late, but for what the thread has to wait for the interpreter and a processor. A program that
+computes in Python waits for each of its turns, which take a quarter of a millisecond. Its errors are counted and
+reported, and never reach the program.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from xlaprof.events import Dropped, End
 from .code_folder import CodeFolder, NewCode
 from .intern import Interner, NewStack
 from .logfile import LogFile, has_long_line, line
-from .sampling import DEFINING, Sampler, StepOpened
+from .sampling import DEFINING, HOLD_NS, Sampler, StepOpened
 
-PERIOD_S = 0.040
+PERIOD_S = HOLD_NS / 1e9
 LET_IN_S = 0.020  # the program waits so long for a writer that is late
 FLUSH_BYTES = 64 << 10
 #: events taken from the queue at a time: between batches the program's threads get the interpreter
