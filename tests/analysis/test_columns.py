@@ -64,10 +64,10 @@ acts = st.one_of(
         few, few, st.sampled_from(["sync", "sync", "read"]), few,
     ),
     st.builds(
-        lambda p, s, device, trigger: lambda t, d: Execute(
-            seq=1, program=p, t=t, start=t, end=t + d, stack=s, device=device, trigger=trigger
+        lambda p, s, device, trigger, calls: lambda t, d: Execute(
+            seq=1, program=p, t=t, start=t, end=t + d, stack=s, device=device, trigger=trigger, calls=calls
         ),
-        few, few, st.integers(0, 1), st.sampled_from(["sync", "sync", "read"]),
+        few, few, st.integers(0, 1), st.sampled_from(["sync", "sync", "read"]), st.sampled_from([1, 1, 0, 3, 64]),
     ),
     st.just(lambda t, d: Live(t=t, tensors=d, bytes=t)),
     st.just(lambda t, d: Counters(t=t, counts={"ExecuteTime": d})),

@@ -56,6 +56,15 @@ def test_every_program_is_reported_with_what_it_took_and_what_for() -> None:
     assert (second.program, second.runs, second.cached) == (2, 1, True)
 
 
+def test_short_runs_that_are_told_as_one_are_counted_each() -> None:
+    once, *_ = ran(1, 1)
+    assert isinstance(once, Execute)
+    events = [compiled(1, 10.0, 500), msgspec.structs.replace(once, calls=64, stack=1), *ran(1, 1)]
+    run = Run().feed_all(events)
+    (program,) = run.report().compilation.programs
+    assert (program.runs, run.report().compilation.once) == (65, 0)
+
+
 def test_what_a_cache_spared_and_what_it_does_not_keep_is_told() -> None:
     def kept(program: int, **more: Any) -> Compile:
         return msgspec.structs.replace(compiled(program, 1.0, 50), **more)

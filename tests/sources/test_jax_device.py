@@ -174,6 +174,29 @@ def test_steps_are_found_where_a_function_repeats(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("one_by_one")
+def test_the_steps_of_a_function_go_on_in_its_next_stage_whoever_calls_it(tmp_path: Path) -> None:
+    """Each stage of a training makes its step anew, with another learning rate: three functions at one line."""
+
+    def stage(w: Any, rate: float) -> Any:
+        @jax.jit
+        def train(w: Any) -> Any:
+            return w - rate * w
+
+        for _ in range(20):
+            w = train(w)
+        return w
+
+    def program() -> None:
+        w = stage(jnp.ones(3), 0.1)
+        w = stage(w, 0.01)
+        stage(w, 0.001)
+
+    (steps,) = report(record(tmp_path / "run.log", program)).steps
+    assert steps.name == "train"
+    assert steps.count in range(56, 60)
+
+
+@pytest.mark.usefixtures("one_by_one")
 def test_what_the_program_names_counts_instead(tmp_path: Path) -> None:
     def annotated() -> None:
         for i in range(8):
@@ -228,6 +251,7 @@ def test_calls_that_come_fast_are_told_together_and_counted_all(tmp_path: Path) 
     done = record(tmp_path / "run.log", program)
     assert sum(one.calls for one in done.of(Execute)) == 5_000
     assert len(done.of(Execute)) < 600
+    assert sum(Run().feed_all(done.events).executions_at.values()) == 5_000
 
 
 def test_quick_calls_are_counted_at_their_line_and_by_their_function_in_whatever_order(tmp_path: Path) -> None:

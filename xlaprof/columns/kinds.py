@@ -21,7 +21,7 @@ FIELDS: dict[type, tuple[str, ...]] = {
     ev.Step: ("t", "dur", "name", "num", "tid"),
     ev.Hole: ("t", "dur", "before", "after", "tid"),
     ev.Barrier: ("t", "dur", "stack", "ops", "tracing", "execution", "loops", "tid"),
-    ev.Execute: ("t", "start", "end", "enqueue", "program", "stack", "device"),
+    ev.Execute: ("t", "start", "end", "enqueue", "program", "stack", "device", "calls"),
     ev.TransferToDevice: ("t", "dur", "bytes", "stack", "tid", "calls", "again", "what"),
     ev.TransferFromDevice: ("t", "dur", "wait", "bytes", "op", "stack", "tid", "via", "late"),
     ev.DeviceWait: ("t", "dur", "stack", "tid"),

@@ -20,6 +20,12 @@ RECENT = 120
 FEW = 16  # operations in one turn of a loop over tensors, at most: a training step has more
 
 
+def times_run(program: int, calls: int) -> int:
+    """How often a program ran in an execution, which stands for several where they are short. Stretches of work that
+    nobody told apart are program 0, and ran once each."""
+    return max(1, calls) if program else 1
+
+
 class Timed(msgspec.Struct):
     """A number of events and their total length. Nanoseconds."""
 

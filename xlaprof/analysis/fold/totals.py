@@ -6,7 +6,7 @@ Nothing is concluded here; :mod:`xlaprof.analysis.summary` and the findings do t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from xlaprof import events as ev
@@ -23,7 +23,7 @@ from .distribution import Distribution
 from .frozen import Frozen
 from .jit import Jit
 from .reads_and_fallbacks import PLACES, ReadsAndFallbacks, pair
-from .tallies import FEW, CompileBill, CompileRecord, PauseTally, ScopeTally, Site, StepTally, Timed
+from .tallies import FEW, CompileBill, CompileRecord, PauseTally, ScopeTally, Site, StepTally, Timed, times_run
 from .torch_compile import TOLD, TorchCompile
 from .torch_tpu import TorchTpu
 
@@ -362,15 +362,16 @@ class Totals(ReadsAndFallbacks):
     def _on_execute(self, event: ev.Execute) -> None:
         start, end, program = event.start, event.end, event.program
         ran = end - start
-        self.executed.add(1, ran)
+        calls = times_run(program, event.calls)
+        self.executed.add(calls, ran)
         if event.trigger != "read":
             self.graph_cut = True
         if program in self.programs or len(self.programs) < PROGRAMS:
             stack = event.stack
             if stack not in self.executions_at and len(self.executions_at) >= PLACES:
                 stack = 0
-            nth = self.executions_at[stack] = self.executions_at.get(stack, 0) + 1
-            self.add_runs(program, event.t, ran, (nth,))
+            nth = self.executions_at[stack] = self.executions_at.get(stack, 0) + calls
+            self.add_runs(program, event.t, ran, calls).at_each(nth - calls + 1, calls)
         self.cuts.add(event)
         self._add_execution(event)
         self._schedule_execution((event.t, start, end, event.device, event.stack if event.trigger == "read" else 0))
@@ -379,15 +380,15 @@ class Totals(ReadsAndFallbacks):
             self.now = ("running", event.t)
         self.cover(event.t, end)
 
-    def add_runs(self, program: int, moment: int, ns: int, turns: Sequence[int]) -> None:
-        """A program ran for ``ns``, last at ``moment``, in these ``turns`` of the executions at its barrier."""
+    def add_runs(self, program: int, moment: int, ns: int, times: int) -> Rhythm:
+        """A program ran ``times``, for ``ns`` in all, last at ``moment``; the rhythm is to count in which turns."""
         if program not in self.programs:
             self.program_runs[program] = self.program_busy[program] = 0
             self.program_rhythms[program] = Rhythm()
         self.programs[program] = moment
-        self.program_runs[program] += len(turns)
+        self.program_runs[program] += times
         self.program_busy[program] += ns
-        self.program_rhythms[program].at_all(turns)
+        return self.program_rhythms[program]
 
     def _on_break(self, event: ev.GraphBreak) -> None:
         add_bounded(self.breaks, (event.stack, event.reason, event.op), 1, RECORDS)

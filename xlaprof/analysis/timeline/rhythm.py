@@ -42,6 +42,15 @@ class Rhythm(msgspec.Struct):
         self.last = step
         self.steps += 1
 
+    def at_each(self, first: int, count: int) -> None:
+        """Like :meth:`at` for each of ``count`` steps that follow each other, ``first`` the first of them."""
+        self.at(first)
+        if count > 1:
+            self.count += count - 1
+            self.steps += count - 1
+            add_bounded(self.gaps, 1, count - 1, _GAPS)
+            self.last = first + count - 1
+
     def at_all(self, steps: Sequence[int]) -> None:
         """Like :meth:`at` for each of ``steps``; faster where they are many."""
         if steps and (not self.steps or len(steps) == 1):

@@ -1,7 +1,8 @@
 """The steps of a program of JAX: ``jax.profiler.StepTraceAnnotation``, or else where a jitted function repeats.
 
 Without an annotation a step lasts from one call of a function at a line to the next: of the function that comes first
-of those called most often. What the program names itself always counts instead.
+of those called most often. Its line may be reached from several, as that of a function which trains one stage. What
+the program names itself always counts instead.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 _SURE = 3  # calls from which on a line is taken for a loop
 _MORE = 2  # times as often: then the steps are another function's
+
+
+def _is_same(one: Site, other: Site) -> bool:
+    return one.name == other.name and one.frames[:1] == other.frames[:1]
 
 
 class Steps:
@@ -48,7 +53,7 @@ class Steps:
             return
         site.visits += 1
         main = self._main
-        if site is main:
+        if site is main or (main is not None and _is_same(site, main)):
             rec.step(events.Step(rec.text(site.name), self._num, self._since, now - self._since, tid))
             self._made = rec.turns
             self._num += 1

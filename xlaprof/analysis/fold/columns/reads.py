@@ -170,13 +170,21 @@ def add_runs(run: Totals, part: Kinds) -> Column:
     if not len(runs):
         return executions
     ran = end - start
-    run.executed.add(len(runs), int(ran.sum()))
-    turns = np.empty(len(runs), np.int64)
+    calls = np.where(runs["program"] > 0, np.maximum(runs["calls"], 1), 1)  # as ``times_run`` has it
+    run.executed.add(int(calls.sum()), int(ran.sum()))
+    first = np.empty(len(runs), np.int64)
     for one, those in grouped(stack):
-        turns[those] = run.executions_at[one] + np.arange(1, len(those) + 1)
-        run.executions_at[one] += len(those)
+        until = run.executions_at[one] + np.cumsum(calls[those])
+        first[those] = until - calls[those] + 1
+        run.executions_at[one] = int(until[-1])
     for program, those in grouped(runs["program"]):
-        run.add_runs(program, int(moment[those[-1]]), int(ran[those].sum()), turns[those].tolist())
+        times = calls[those]
+        rhythm = run.add_runs(program, int(moment[those[-1]]), int(ran[those].sum()), int(times.sum()))
+        if (times == 1).all():
+            rhythm.at_all(first[those].tolist())
+        else:
+            for turn, count in zip(first[those].tolist(), times.tolist(), strict=True):
+                rhythm.at_each(turn, count)
     for one, those in grouped(stack[for_reads]):
         run.read_runs[one] += int(ran[for_reads][those].sum())
     for one, those in grouped(stack[~for_reads]):
