@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.distributions import Beta, Distribution, Laplace
@@ -89,6 +90,24 @@ def test_elements_that_are_read_one_by_one_are_brought_over_at_once(told: Told) 
     (finding,) = told(count)
     assert "Bring the whole tensor to the host once, before the loop" in finding.advice
     assert finding.remedy == ""
+
+
+def test_a_move_of_each_player_is_brought_over_at_once_though_steps_end_in_a_barrier(told: Told) -> None:
+    """Each number that is read runs the network once more, for no barrier has come since the players were looked at."""
+    network = torch.nn.Linear(7, 3).to("xla")
+
+    def play() -> None:
+        views = torch.rand(9, 7)
+        for _ in range(6):
+            moves = network(views.to("xla")).relu().argmax(-1)
+            played = np.array([int(moves[player]) for player in range(len(views))])
+            views = views.roll(int(played.sum()), 1)
+            network(views.to("xla")).square().mean().backward()
+            xr.sync()
+
+    finding, *_ = told(play)
+    assert finding.cause.startswith("int() reads one number from the device 9 times a step")
+    assert "Bring the whole tensor to the host once, before the loop" in finding.advice
 
 
 def test_what_one_setting_ends_is_one_finding_wherever_it_reads(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,11 +111,15 @@ def _written(tree: ast.AST, *, scalar: bool) -> list[tuple[ast.Call, str]]:
     named |= {node: '.to("cpu")' for node in calls if called(node) == "to" and "cpu" in ast.unparse(node)}
     named |= {node: "jax.device_get()" for node in calls if called(node) == "device_get"}
     named |= {node: ".numpy()" for node in calls if _owner(node) in ("np", "numpy") and "array" in called(node)}
-    if sort := [one for one in named.items() if (one[1] == ".item()") == scalar] or [*named.items()]:
-        return sort
     free = [node for node in calls if isinstance(node.func, ast.Name) and any(map(_is_open, node.args))]
     converted = [(node, f"{called(node)}()") for node in free if called(node) in _CONVERSIONS]
-    return converted or [(node, _FUNCTIONS[called(node)]) for node in calls if called(node) in _FUNCTIONS]
+    return (
+        [one for one in named.items() if (one[1] == ".item()") == scalar]
+        or converted * scalar  # within np.array([int(x[i]) for i in range(n)]), say
+        or [*named.items()]
+        or converted
+        or [(node, _FUNCTIONS[called(node)]) for node in calls if called(node) in _FUNCTIONS]
+    )
 
 
 def _asked(tree: ast.AST) -> Iterator[ast.AST]:

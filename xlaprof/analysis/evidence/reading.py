@@ -37,6 +37,7 @@ class ReadAdvice(NamedTuple):
     remedy: str  # code
     is_when: bool = False  # the advice says when to read, not how to do without
     option: str = ""  # one setting that ends all such reads
+    at_once: bool = False  # the advice is to do on the device, for the whole tensor, what is done with each element
 
 
 class _Way(NamedTuple):
@@ -299,7 +300,8 @@ def advise_read(
     remedy = remedy.format(every=every, words=words, **fields)
     remedy = "\n".join(line for line in remedy.splitlines() if line.strip())
     what = "one number" if scalar else "a tensor"
-    return ReadAdvice(way.name or name, what, way.purpose, advice, remedy, "{often}" in way.advice, way.option)
+    at_once = way in (_USES[Use.DECIDES], _TURNS_TOO)
+    return ReadAdvice(way.name or name, what, way.purpose, advice, remedy, "{often}" in way.advice, way.option, at_once)
 
 
 def _way(op: str, via: str, name: str, read: Read) -> _Way:

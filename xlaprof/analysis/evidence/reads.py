@@ -266,6 +266,12 @@ def takes_element(record: CompileRecord) -> bool:
     return record.trigger == "read" and record.change is not None and record.change.subject == "index of aten::select"
 
 
+def takes_of_the_same(record: CompileRecord, barrier: int, at_once: bool) -> bool:
+    """Whether it is an element of the same tensor, which the host needs: no barrier has come, or most of the graph was
+    computed before. ``at_once``: the device can do what is done with it."""
+    return takes_element(record) and (not barrier or (not at_once and 2 * record.again >= record.ops))
+
+
 def takes_elements(facts: Facts, reads: Reads) -> bool:
     """Whether a loop goes over the elements of a tensor, and reads each: its head takes each out, in a graph."""
     taken = (one for one in facts.run.compiles if one.stack in reads.stacks and takes_element(one))

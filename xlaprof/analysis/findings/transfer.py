@@ -18,8 +18,8 @@ from xlaprof.analysis.evidence.reads import (
     goes_over,
     habits,
     loop_within_step,
-    takes_element,
     takes_elements,
+    takes_of_the_same,
     takes_outside,
 )
 from xlaprof.analysis.model import Finding, FromTo, Place
@@ -49,7 +49,8 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     way = advise_read(reads.op, reads.via, place.acting.code, often, facts.words, turns, head)
     read, barrier = facts.names.bracket(reads.stacks[0], reads.barrier) if reads.barrier else (NOWHERE, NOWHERE)
     follows = _follows(read, barrier)
-    taken = takes_elements(facts, reads) or (sum(map(takes_element, reads.graphs)) > 1 and not reads.barrier)
+    of_the_same = sum(takes_of_the_same(one, reads.barrier, way.at_once) for one in reads.graphs)
+    taken = takes_elements(facts, reads) or of_the_same > 1
     several = reads.count >= HABIT * max(1, facts.step_count)
     elements = taken or (several and (takes_outside(facts, place) or goes_over(facts, place)))
     if elements:
