@@ -7,6 +7,7 @@ from xlaprof.analysis.occurrences import occurrences
 from xlaprof.events import Batches, Hole
 
 from .compiling import Compiling
+from .test_gaps import Watched, idle_gaps
 
 
 def test_preprocessing_in_a_scope_that_starves_the_device() -> None:
@@ -212,3 +213,24 @@ def test_workers_that_are_started_for_each_of_many_passes_are_advised_to_stay() 
         (finding,) = story.findings("idle_gap")
         assert words in finding.advice
         assert finding.place.line == (8 if workers else 30)
+
+
+@pytest.mark.parametrize("state", ["data", "python"])
+def test_what_two_loops_call_at_one_line_is_one_finding_with_the_sum_of_both(state: str) -> None:
+    """Tokens are made at one line, for each batch of training, and for an evaluation after every fourth."""
+    story = Watched()
+    train, evaluate = (story.line(line, "xr.sync()", func="main", loops=(18,)) for line in (20, 30))
+    made = [story.line(70, "return np.cumsum(ids)", func="tokens", outer=(line,)) for line in (19, 29)]
+    for turn in range(40):
+        with story.step():
+            story.seen(40, state, made[0])
+            story.barrier(train, device=5, dispatch=0, compile=0)
+            if turn % 4 == 3:
+                story.seen(60, state, made[1])
+                story.barrier(evaluate, device=5, dispatch=0, compile=0)
+    (found,) = idle_gaps(story)
+    assert (found.place.line, found.count, found.parts) == (70, 49, ())
+    assert "in 49 gaps" in found.cause
+    assert [one.line for one in found.also] == [19, 29]
+    assert found.cost_s == pytest.approx(39 * 0.035 + 10 * 0.055, rel=0.1)
+    assert found.gain_s == pytest.approx(found.cost_s, rel=0.1)

@@ -8,7 +8,7 @@ further in, where most of the time was spent.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -48,6 +48,12 @@ class Activity:
         self.total = 0
         self.seen: Counter[int] = Counter()  # cause of host time -> ns sampled
         self.lines: Counter[int] = Counter()  # stack -> ns
+        self.of: Sequence[Activity] = ()  # lines of loops that call the same
+
+    @property
+    def called(self) -> list[Place]:
+        """The lines of loops."""
+        return [one.line for one in self.of or (self,)]
 
     def add(self, cause: Cause, tally: Tally) -> None:
         self.causes[cause] = tally
@@ -88,7 +94,9 @@ class Activity:
     @property
     def gaps(self) -> int:
         """The number of gaps in which it took part, at least."""
-        return max(self.rhythm.steps, max(tally.gaps for tally in self.causes.values()))
+        return sum(one.gaps for one in self.of) or max(
+            self.rhythm.steps, max(tally.gaps for tally in self.causes.values())
+        )
 
     def holes(self) -> dict[tuple[int, int], int]:
         """Pairs of stacks around it -> ns."""
@@ -98,6 +106,17 @@ class Activity:
                 found[cause] += tally.total
             found.update(tally.holes)
         return found
+
+
+def activity_of(several: Sequence[Activity]) -> Activity:
+    """What several lines of loops call, as one activity: at the line for which it took longest."""
+    if len(several) == 1:
+        return several[0]
+    whole = Activity(max(several, key=lambda one: one.total).line)
+    whole.of = several
+    for cause, tally in (pair for one in several for pair in one.causes.items()):
+        whole.add(cause, tally)
+    return whole
 
 
 def activities(run: Fold) -> Iterator[Activity]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from heapq import nlargest
 from operator import attrgetter
 from typing import TypeGuard
@@ -26,6 +27,7 @@ from xlaprof.analysis.evidence.activities import (
     READER,
     Activity,
     activities,
+    activity_of,
     copying,
     heaviest,
     innermost,
@@ -44,7 +46,7 @@ from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import cited, culprit, short, span
 from xlaprof.analysis.principles import FELT, GLANCE_NS, HABIT, LARGE, LOOKED_NS, MOST, NEARLY_ALL, PART, WORTH_SAYING
 from xlaprof.analysis.recompiles.eager import bodies, jitted_calls
-from xlaprof.analysis.sums import merged
+from xlaprof.analysis.sums import grouped, merged
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.host import Segment
 from xlaprof.analysis.timeline.idle import Cause, IdleBlame, Seen
@@ -53,6 +55,7 @@ from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent, DataWait, Gc
 from xlaprof.text.quantities import duration, percent, plural
 
+_Told = tuple[str, str, Place, str]  # what the host does, the advice, where, and the operation
 _WORTH_NS = 20_000_000  # in all, or each where they come irregularly: less is the noise of any short run
 _UNCONFIRMED_NS = 5_000_000  # mean length needed where no steps are known
 _TRACES = re.compile(r"(?<!lax\.)\bscan(_layers)?\(")  # torch_xla's
@@ -65,7 +68,7 @@ _SEEN = 0.3  # share of the looks at what takes the time: at fewer it is one thi
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """One finding for each scope, stretch of Python or other activity of the host."""
+    """One finding for each scope, stretch of Python or other activity of the host, whichever lines of loops call it."""
     compiling = facts.run.window.idle.causes.get(host.COMPILE)
     window = max(1, facts.idle.window_s * 1e9 - (compiling.total if compiling else 0))
     copies = {facts.place(one.event.stack).at for one in facts.once(copying)}  # in which XLA copies: a finding
@@ -75,7 +78,8 @@ def find(facts: Facts) -> Iterator[Finding]:
         if _is_habit(facts, activity, window)
         and not (activity.kind == host.DISPATCH and heaviest(facts.names, activity).at in copies)
     ]
-    yield from (_finding(facts, activity, window) for activity in habits)
+    for told, several in grouped(habits, partial(_explain, facts)).items():
+        yield _finding(facts, activity_of(several), told, window)
     if facts.run.jit.functions and all(one.kind == host.GC for one in habits):  # what the device's work hides
         yield from calls_beside(facts)
     if not facts.run.devices() and facts.run.torch_compile.functions:
@@ -158,9 +162,9 @@ def _recorded_instead(facts: Facts, activity: Activity, total: float) -> bool:
     return False
 
 
-def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
+def _finding(facts: Facts, activity: Activity, told: _Told, window: float) -> Finding:
     cost, gaps = activity.total / 1e9, activity.gaps
-    what, advice, place, operation = _explain(facts, activity)
+    what, advice, place, operation = told
     longest = max(tally.most for tally in activity.causes.values()) / 1e9
     return facts.finding(
         "idle_gap",
@@ -178,7 +182,7 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         evidence=(f"{duration(cost / gaps)} each, longest {duration(longest)}", *_evidence(facts, activity)),
         confidence="medium" if _held_at(activity) or not (activity.lines or _is_recorded(activity)) else "high",
         rhythm=_rhythm(facts, activity),
-        also=(activity.line, *([_longest_pause(facts, host.DATA)] if activity.kind == host.DATA else [])),
+        also=(*activity.called, *([_longest_pause(facts, host.DATA)] if activity.kind == host.DATA else [])),
         ended_by=_upload(facts, activity, place) or _call(facts, activity),
         of_the_line=is_librarys(facts.run, activity, place),
     )
@@ -327,7 +331,7 @@ def _evidence(facts: Facts, activity: Activity) -> Iterator[str]:
         yield f"for {percent(waited / activity.total)} of it other programs had the processors"
 
 
-def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
+def _explain(facts: Facts, activity: Activity) -> _Told:
     """The clause on what the host does, the advice, the place, and the operation."""
     kind = activity.kind
     place = heaviest(facts.names, activity)
@@ -399,7 +403,7 @@ def _looked_at(facts: Facts, call: Place) -> Place:
     return place if at.total() >= LOOKED_NS and ns >= _SEEN * at.total() else NOWHERE
 
 
-def _explain_thread(facts: Facts, activity: Activity, held: dict[int, int]) -> tuple[str, str, Place, str]:
+def _explain_thread(facts: Facts, activity: Activity, held: dict[int, int]) -> _Told:
     """Another thread runs Python: the host waits for what it makes, and for the interpreter's lock."""
     waits = {cause.stack: t.total for cause, t in activity.causes.items() if _is_seen(cause, host.WAIT)}
     lock = sum(t.total for cause, t in activity.causes.items() if _is_seen(cause, host.GIL))
@@ -437,7 +441,7 @@ def _made_at(place: Place, loop: Place) -> str:
     return f", which is made at {cited(place)}"
 
 
-def _explain_scope(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
+def _explain_scope(facts: Facts, activity: Activity) -> _Told:
     """The place is the line inside the scope that clearly takes its time, else the scope's own."""
     main = activity.main
     assert isinstance(main, int)
