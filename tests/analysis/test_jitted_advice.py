@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations
@@ -139,3 +140,24 @@ def test_an_optimizer_that_is_made_anew_is_one_cause_for_the_step_that_holds_it_
     assert "(what it holds differs: another tx)" in found.cause
     assert found.advice.startswith("Make tx once, outside of the loop, and call jax.jit on what holds it once")
     assert "optax.inject_hyperparams" in found.advice
+
+
+def test_a_loop_that_two_programs_hold_is_one_finding_that_names_both() -> None:
+    """A recurrent cell goes over the frames in Python, within the update and within the scoring by itself."""
+    story = Jitted()
+    cell = story.line(24, "h = jnp.tanh(x @ w + h @ u)", func="encode", outer=(89,), loops=(0, 22))
+    for name, seconds, ops, turns in (("score", 4, 2_000, 60), ("update", 12, 5_000, 59)):
+        start, call = story.now, story.line(50 + seconds, f"y = {name}(clip)")
+        story.spend(seconds * 1_000)
+        made = JitCompile(start, story.now - start, story.text(name), call, ops=ops, turns=turns, loop=cell)
+        story.emit(msgspec.structs.replace(made, loop_ops=ops))
+    story.spend(20_000)
+    story.finish()
+    (found,) = story.findings("unrolled_loop")
+    assert (found.place.line, found.count) == (22, 2)
+    assert found.cost_s == pytest.approx(4 * 59 / 60 + 12 * 58 / 59)
+    assert "update and score are programs of 7,000 operations in all: in the loop of train.py:22" in found.cause
+    assert "line 24 is traced up to 60 times in each" in found.cause
+    assert "Compiling took 16.0 s" in found.cause
+    assert [one.line for one in found.also] == [62, 54, 24]
+    assert any(one.startswith("score: ") for one in found.evidence)

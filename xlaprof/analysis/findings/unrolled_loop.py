@@ -16,11 +16,12 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.jit import MANY
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import DEAR, LITTLE, LONG_S
+from xlaprof.analysis.principles import DEAR, LITTLE, LONG_S, NAMED
 from xlaprof.analysis.recompiles.jit_calls import JAX, sort_out
 from xlaprof.analysis.sums import grouped
 from xlaprof.events import DynamoCompile, JitCompile
 from xlaprof.text.quantities import duration, plural, times
+from xlaprof.text.strings import enumerated
 
 _Compiled = JitCompile | DynamoCompile
 _OF_JAX = (
@@ -40,12 +41,12 @@ _WORTH_NS = 500_000_000  # in all: for less nobody writes a loop otherwise
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """One finding for each such line of each function."""
+    """One finding for each such loop, however many programs hold it."""
     made: tuple[_Compiled, ...] = (*facts.run.jit.unrolled, *facts.run.torch_compile.unrolled)
     looped = (one for one in made if not one.cached and facts.names.loop(one.loop).line)  # a library's loop is its own
     again = {_key(one.event) for group in facts.once(sort_out).found for one in group.records}  # have their own finding
     large = (one for one in looped if _key(one) not in again and (_is_large(one) or _is_dear(facts, one)))
-    for group in grouped(large, lambda event: (event.func, _outermost(facts, event).at)).values():
+    for group in grouped(large, lambda event: (type(event), _outermost(facts, event).at)).values():
         if sum(_avoidable(facts, one) for one in group) >= _WORTH_NS:
             yield _finding(facts, group)
 
@@ -80,13 +81,21 @@ def _first_use(facts: Facts, event: _Compiled) -> int:
 
 def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
     largest = max(group, key=lambda event: event.ops)
-    line, name = facts.place(largest.loop), facts.text(largest.func)
+    of = [max(same, key=lambda event: event.ops) for same in grouped(group, lambda event: event.func).values()]
+    of.sort(key=lambda event: -event.ops)
+    line, names = facts.place(largest.loop), [facts.text(one.func) for one in of]
     loop, loops = _outermost(facts, largest), facts.names.loops(largest.loop)
     outer = [short(one) for one in loops[1:] if one.line]
     within = f" within {', '.join(outer)}" * bool(outer)
     which = f"line {line.line}" if line.file == loop.file else short(line)
     of_jax = isinstance(largest, JitCompile)
     made, compiler, advice = ("program", "XLA compiles each turn", _OF_JAX) if of_jax else _OF_TORCH
+    what = f"{names[0]} is a {made}"
+    turns, ops = times(largest.turns), plural(sum(one.ops for one in of), "operation")
+    if len(of) > 1:
+        what, ops = f"{enumerated(names, NAMED)} are {made}s", f"{ops} in all"
+        most = max(one.turns for one in of)
+        turns = f"{'up to ' * any(one.turns < most for one in of)}{times(most)} in each"
     whole = sum(event.dur for event in group) / 1e9
     begun = sum(_first_use(facts, event) for event in group) / 1e9
     used = facts.text(largest.backend) if isinstance(largest, DynamoCompile) else ""
@@ -99,15 +108,21 @@ def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
         counted=compiles(group),
         cost_s=sum(_avoidable(facts, one) for one in group) / 1e9,
         cause=(
-            f"{name} is a {made} of {plural(largest.ops, 'operation')}: in the loop of {short(loops[0])}{within}, "
-            f"{which} is traced {times(largest.turns)}, and {compiler}. Compiling took {duration(whole)}{anyway}."
+            f"{what} of {ops}: in the loop of {short(loops[0])}{within}, {which} is traced {turns}, and {compiler}. "
+            f"Compiling took {duration(whole)}{anyway}."
         ),
         advice=advice
         + f" Begin with the outermost ({''.join(outer[-1:])}): where no turn needs another, jax.vmap does."
         * bool(outer and of_jax),
-        evidence=listed([f"{_spent(one)}{one.loop_ops:,} of {one.ops:,} operations are the loop's" for one in group]),
-        discriminator=name,
-        also=[facts.place(largest.code), facts.place(largest.stack), line, *loops],
+        evidence=listed(
+            [
+                f"{f'{facts.text(one.func)}: ' * (len(of) > 1)}{_spent(one)}{one.loop_ops:,} of {one.ops:,} operations "
+                "are the loop's"
+                for one in group
+            ]
+        ),
+        discriminator=" ".join(sorted(names)),
+        also=[*(facts.place(stack) for one in of for stack in (one.code, one.stack)), line, *loops],
     )
 
 
