@@ -435,3 +435,14 @@ def test_without_a_device_the_lines_that_ran_have_an_account() -> None:
     assert (running.normal_s, running.unexplained_s) == (pytest.approx(6.0), pytest.approx(1.0))
     assert "the program's own work, at train.py:30" in running.text
     assert sum(one.total_s for one in report.accounts) == pytest.approx(report.run.wall_s)
+
+
+def test_what_the_decorator_imports_at_a_functions_head_is_no_run_of_it() -> None:
+    """``@torch.compile`` imports Dynamo, at the line by which the compiled function is known."""
+    story = Story()
+    begin, head = story.now, story.line(49, "@torch.compile")
+    story.spend(6000)
+    story.emit(DynamoCompile(begin + 5000 * MS, 1000 * MS, "0/0", story.text("f"), stack=head, code=head))
+    story.emit(Look(begin, 5000 * MS, head, "import"))
+    story.finish()
+    assert account(story.report(), "import").normal_s == pytest.approx(5.0)

@@ -145,6 +145,22 @@ def test_what_is_made_before_the_loop_of_the_barrier_is_a_way_in(each_ms: float,
     assert all("directly before the loop" in one.advice for one in found)
 
 
+def test_one_barrier_before_the_loop_is_one_finding_for_all_lines_before_it() -> None:
+    story = Story()
+    barrier = story.line(24, "xr.sync()", loops=(22,))
+    total, shown = story.line(20, "total = torch.zeros(())", loops=(18,)), story.line(21, "show(net(z))", loops=(18,))
+    less = Change("operation", "aten::zeros", "aten::add_", stack=barrier, expected=total, made=total, against=1)
+    more = Change("operation", "aten::add_", "aten::mm", stack=shown, expected=barrier, made=shown, against=2)
+    for n in range(24):
+        graph, change = {0: ("first", None), 8: ("second", more), 16: ("first", None)}.get(n, ("later", less))
+        with story.step():
+            story.barrier(barrier, 8, graph, change=change)
+            story.spend(20)
+    (finding,) = story.findings("recompile")
+    assert {finding.place.line, *(part.place.line for part in finding.parts)} == {20, 21}
+    assert "directly before the loop at train.py:22" in finding.advice
+
+
 @pytest.mark.parametrize("also_before", [True, False])
 def test_elements_that_the_head_of_a_loop_takes_out_are_told_at_the_head(also_before: bool) -> None:
     """A barrier before the loop is before that: of what the first graph alone holds, the head's part stays there."""

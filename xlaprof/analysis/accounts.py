@@ -236,7 +236,7 @@ def _unrecorded(facts: Facts, findings: tuple[Finding, ...], ns: float) -> list[
         if key[0] in eager or key in told:
             continue
         at = facts.place(key[0]).at
-        if at in compiled:
+        if at in compiled and key[1] != "import":  # as @torch.compile imports Dynamo there
             graphs += took
         elif at not in collecting:
             elsewhere[key] = took

@@ -15,6 +15,7 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reads import decider, element_read
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
+from xlaprof.analysis.places import is_head
 from xlaprof.analysis.principles import HABIT, TRIFLE
 from xlaprof.analysis.recompiles import growth, jit_calls
 from xlaprof.analysis.recompiles.advice import advise
@@ -73,6 +74,8 @@ def _finding(facts: Facts, group: Group) -> Finding:
     decides = decider(facts, change, group.place) if decided else None
     taken = element_read(facts, (one.record for one in group.extras), group.place) if group.sort == "argument" else None
     ended_by = ("decides", decides.place.acting.at) if decides is not None else None
+    if change.role == "entry" and not is_head(group.place):  # one barrier before its loop ends all
+        ended_by = ("entry", facts.names.loop(group.extras[0].record.stack).acting.at)
     return facts.finding(
         "recompile",
         group.place,

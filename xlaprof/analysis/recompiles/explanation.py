@@ -104,8 +104,8 @@ _TEXTS = {
     ),
     "operation entry": _Text(
         "the first graph of a loop also holds what this line records before the loop, and the others do not",
-        "Call {words.barrier} directly before the loop: all that is recorded before it is a small graph of its own "
-        "then.",
+        "Call {words.barrier} directly before the loop{entered}: all that is recorded before it is a small graph of "
+        "its own then.",
     ),
     "operation turn": _Text(
         "each turn of a loop leaves what this line records, behind its barrier, to the graph of the next one, and the "
@@ -360,6 +360,7 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
     over = re.fullmatch(r"for .+ in ([\w.]+):", group.place.code)  # what a loop runs over, but a call
     iterated, over_elements = _iterated(group.place.acting.code)
     return {
+        "entered": f" at {short(turns)}" if turns.line else "",
         "over": iterated,
         "over_elements": over_elements,
         "old": change.old,

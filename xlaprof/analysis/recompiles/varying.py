@@ -9,7 +9,7 @@ from xlaprof.analysis.diagnosis import Key
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, head
-from xlaprof.analysis.places import named
+from xlaprof.analysis.places import short
 from xlaprof.analysis.recompiles.group import Group, of_batch
 from xlaprof.analysis.recompiles.wording import is_fresh, is_index, moved_names, operator, tensor, variable
 from xlaprof.analysis.shapes import axes, dims
@@ -74,7 +74,7 @@ def varying(facts: Facts, group: Group) -> list[Size]:
     for which, sizes in sorted(took.items(), key=lambda one: one[0] not in own):
         change, axis = changes[which[0]], which[1]
         made, used = facts.place(change.made), facts.place(change.stack)
-        name, read = variable(change, made, used), f"what {operator(change)} reads at {named(used)}"
+        name, read = variable(change, made, used), f"what {operator(change)} reads at {short(used)}"
         rank = len(dims(change.old) or ())
         most = tuple(sorted(every[which]))
         size = Size(name, tensor(change, made, used), made, axis, rank, most, read, is_index(change))
