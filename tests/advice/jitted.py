@@ -44,3 +44,31 @@ def with_an_optimizer() -> None:
     init, update = jax.jit(tx.init), updating(tx)
     for _ in range(4):
         update(np.ones(3, np.float32), init(np.ones(3, np.float32)))
+
+
+def with_functions_inside(survey: int = 3) -> None:
+    """Each survey's fit defines what it minimizes, and the jitted step that calls that; then comes the next survey."""
+    readings = np.full(3, survey, np.float32)
+
+    def loss(level: Any) -> Any:
+        return ((readings - level) ** 2).mean()
+
+    @jax.jit
+    def descend(level: Any) -> Any:
+        return level - 0.1 * jax.grad(loss)(level)
+
+    descend(np.float32(0))
+    if survey:
+        with_functions_inside(survey - 1)
+
+
+def with_functions_outside() -> None:
+    def loss(level: Any, readings: Any) -> Any:
+        return ((readings - level) ** 2).mean()
+
+    @jax.jit
+    def descend(level: Any, readings: Any) -> Any:
+        return level - 0.1 * jax.grad(loss)(level, readings)
+
+    for survey in range(4):
+        descend(np.float32(0), np.full(3, survey, np.float32))

@@ -16,7 +16,7 @@ import pytest
 from flax import nnx
 from recording import recording
 
-from tests.advice.jitted import selected, selected_on_the_host, with_an_optimizer, with_optimizers
+from tests.advice import jitted
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.run import Run
 from xlaprof.events import JitCompile, TransferFromDevice
@@ -380,13 +380,14 @@ CASES = [
     Case("Convert what comes in another dtype before the call: {}", dtypes, one_dtype),
     Case("Make {name} an array of one dtype from the first call on", weak_carry, strong_carry),
     Case("Give {name} the same keys, lengths and None entries", other_entries, same_entries),
-    Case("Define {function} and call jax.jit on it once", new_functions, one_function),
-    Case("Make {} once, outside of the loop, and call jax.jit on what holds it", with_optimizers, with_an_optimizer),
+    Case("Define {function} and call jax.jit on {it} once", new_functions, one_function),
+    Case("Make {} once, outside of the loop, and call", jitted.with_optimizers, jitted.with_an_optimizer),
+    Case("and {beside} once, outside of {maker}", jitted.with_functions_inside, jitted.with_functions_outside),
     Case("Call jax.jit once, with one set of options", other_options, one_set_of_options),
     Case("Call {function} under the same configuration", other_configuration, one_configuration),
     Case("Clear no caches in the loop", cleared, not_cleared),
     Case("What comes piece by piece, keep in a list and join once", outside, with_numpy),
-    Case("with one jax.device_get, and go on with NumPy", selected, selected_on_the_host),
+    Case("with one jax.device_get, and go on with NumPy", jitted.selected, jitted.selected_on_the_host),
     Case("Convert what comes in another dtype before the call: {}", two_dtypes, two_of_one_dtype),
     Case("Make {name} an array of one dtype (jnp.asarray(value, jnp.float32)", static_field, field_of_data),
     Case("Write the dropout with a rate that is an array", rate_of_dropout, rate_as_variable),

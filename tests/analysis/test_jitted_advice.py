@@ -161,3 +161,36 @@ def test_a_loop_that_two_programs_hold_is_one_finding_that_names_both() -> None:
     assert "Compiling took 16.0 s" in found.cause
     assert [one.line for one in found.also] == [62, 54, 24]
     assert any(one.startswith("score: ") for one in found.evidence)
+
+
+@pytest.mark.parametrize(("in_turn", "found"), [(True, 1), (False, 2)])
+def test_functions_that_one_call_makes_anew_are_one_cause_and_are_to_be_defined_outside_of_it(
+    in_turn: bool, found: int
+) -> None:
+    """Each site's calibration defines a residual, and the two jitted functions that call it; or one loop after another
+    in it defines each."""
+    story = Jitted()
+    names = ("polish", "warm_start")
+    codes = [
+        story.line(at, f"def {name}(gains):", func=f"calibrate.<locals>.{name}") for at, name in enumerate(names, 12)
+    ]
+    lines = [story.line(at, f"gains = {name}(gains)", func="calibrate") for at, name in enumerate(names, 22)]
+    residual = "calibrate.<locals>.residual"
+    turns = [(site, which) for site in range(5) for which in (0, 1)]
+    for site, which in turns if in_turn else sorted(turns, key=lambda turn: turn[1]):
+        start, name = story.now, story.text(names[which])
+        story.spend(900 - 200 * which)
+        changes = [ArgumentChange("function"), ArgumentChange("anew", "residual", residual, residual)] * bool(site)
+        took = story.now - start
+        story.emit(JitCompile(start, took, name, lines[which], codes[which], versions=site, changes=changes))
+        story.execute(names[which], 5, lines[which])
+    causes = story.found("recompile")
+    assert len(causes) == found
+    for one in causes:
+        assert one.advice.startswith("Define polish" if one.count != 4 else "Define ")
+        assert "residual once, outside of calibrate, which makes them anew again and again" in one.advice
+        assert "Make residual once" not in one.advice
+    if in_turn:
+        assert "which calibrate makes (what it holds differs: another residual)" in causes[0].cause
+        assert "polish, warm_start were compiled again 8 times" in causes[0].cause
+        assert causes[0].cost_s == pytest.approx(4 * 0.9 + 4 * 0.7)

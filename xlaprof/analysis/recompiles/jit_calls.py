@@ -24,7 +24,18 @@ from xlaprof.analysis.sums import grouped
 from xlaprof.events import ArgumentChange
 from xlaprof.text.quantities import duration, plural, times
 
-from .jit_causes import NUMBER, OUTSIDE, TEXTS, grows, last_batch, made_anew, one_or_few, sizes_of
+from .jit_causes import (
+    DEFINED_INSIDE,
+    NUMBER,
+    OUTSIDE,
+    TEXTS,
+    grows,
+    last_batch,
+    made_anew,
+    maker_of,
+    one_or_few,
+    sizes_of,
+)
 
 #: :attr:`Finding.operation` of these findings
 JAX = "jax.jit"
@@ -52,9 +63,10 @@ class Sorted(NamedTuple):
 
 def sort_out(facts: Facts) -> Sorted:
     """What the programs made again belong to. One cause is one: of a function, whichever line calls it; of all those
-    that are given an object made anew, or another static value, or that are dropped; of all operations that follow one
-    size, as of a mask. An operation outside of jitted functions has a program for every shape, as leaves of a model
-    have several: only one whose size, operands or function vary again and again at a line is compiled again.
+    that are given an object made anew, or another static value, or that are dropped; of those that one function defines
+    anew in turn; of all operations that follow one size, as of a mask. An operation outside of jitted functions has a
+    program for every shape, as leaves of a model have several: only one whose size, operands or function vary again and
+    again at a line is compiled again.
     """
     groups: dict[tuple[object, ...], list[JitRecord]] = {}
     necessary, found = [], []
@@ -125,7 +137,8 @@ def _is_part(facts: Facts, cause: Group, group: list[JitRecord]) -> bool:
         one, another = lead.changes[0], other.changes[0]
         same = (other.code, other.func) == (lead.code, lead.func)
         if another.kind == "function" and not same:  # itself made anew: it is held by the other, or given to it
-            return facts.place(other.code).func in {change.new for one in cause.lead for change in one.event.changes}
+            held = {change.new for one in cause.lead for change in one.event.changes}
+            return facts.place(other.code).func in held or _made_in_turn(facts, cause.lead, group)
         if one.kind == another.kind == "weak type":
             return same
         if not one.kind == another.kind == "structure":
@@ -137,6 +150,16 @@ def _is_part(facts: Facts, cause: Group, group: list[JitRecord]) -> bool:
         return [one.step for one in cause.lead] == [one.step for one in group]
     sizes, others = _sizes_in_turn(cause.lead), _sizes_in_turn(group)
     return bool(others) and len(sizes & others) >= NEARLY_ALL * max(len(sizes), len(others))
+
+
+def _made_in_turn(facts: Facts, lead: list[JitRecord], group: list[JitRecord]) -> bool:
+    """Whether one function defines both, and makes them anew in the same calls or turns."""
+    mine, other = (facts.place(one[0].event.code) for one in (lead, group))
+    if lead[0].event.changes[0].kind != "function":
+        return False
+    (begin, end), (start, stop) = ([one[0].event.t, one[-1].event.t] for one in (lead, group))
+    maker = maker_of(mine.func)
+    return bool(maker) and (mine.file, maker) == (other.file, maker_of(other.func)) and begin < stop and start < end
 
 
 def _entries(group: list[JitRecord]) -> set[str]:
@@ -265,6 +288,8 @@ def _finding(facts: Facts, cause: Group) -> Finding:
     text = known.get(change.kind, TEXTS["function"])
     advice = text.advice if isinstance(text.advice, str) else text.advice(group)
     fields = _fields(facts, cause)
+    if change.kind == "function" and fields["beside"]:
+        advice = DEFINED_INSIDE
     cost = _ns(records) / 1e9
     name = fields["function"]
     was = "were" if "," in name else "was"
@@ -324,7 +349,9 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "besides": f" (and {', '.join(others[:3])})" if others else "",
         "caller": caller or "the function around this line",
         "method": f" ({_of_a_method(method[1])})" if method else "",
-        "held": _held(group),
+        "held": _held(of if change.kind == "function" else group),
+        "it": "each" if len(functions) > 1 else "it",
+        **_made(facts, of),
         "static": _turns(facts.place(group[0].event.stack).code) or "...",
         "arrays": plural(max(record.event.arrays for record in group), "array"),
         "config": f": {change.name} went from {change.old} to {change.new}" if change.name else "",
@@ -364,6 +391,21 @@ def _held(group: list[JitRecord]) -> str:
     numbers = [f"{one.name} went from {one.old} to {one.new}" for one in changes if one.kind == "field" and one.old]
     told = [*dict.fromkeys(numbers), *(f"another {name}" for name in made_anew(group))][:NAMED]
     return f" (what it holds differs: {', '.join(told)})" if told else ""
+
+
+def _made(facts: Facts, group: list[JitRecord]) -> dict[str, str]:
+    """The function that makes others anew, and what else of theirs: functions that it defines as well, and objects."""
+    maker = maker_of(facts.place(group[0].event.code).func) if group[0].event.code else ""
+    texts = made_anew(group)
+    beside = [name for name, text in texts.items() if maker and maker_of(text) == maker]
+    once = [name for name in texts if name not in beside]
+    several = len({one.event.code for one in group}) > 1
+    return {
+        "maker": maker.replace(".<locals>", ""),
+        "made": f", which {maker.replace('.<locals>', '')} makes" if maker and (several or beside) else "",
+        "beside": ", ".join(beside[:NAMED]),
+        "once": f" Make {', '.join(once[:NAMED])} once, before that." if once else "",
+    }
 
 
 def _turns(code: str) -> str:

@@ -171,15 +171,20 @@ def _advise_function(group: list[JitRecord]) -> str:
         f"Make {held} once, outside of the loop, and call jax.jit on what holds it once, after that; pass what varies "
         "as an argument."
         if held
-        else "Define {function} and call jax.jit on it once, outside the loop (of a method, keep the object that it "
+        else "Define {function} and call jax.jit on {it} once, outside the loop (of a method, keep the object that it "
         "belongs to); pass what varies as an argument, not by a closure, a lambda or functools.partial."
     ) + _of_an_optimizer(group)
 
 
-def made_anew(group: list[JitRecord]) -> dict[str, None]:
-    """What functions that are made anew hold that is made anew as well."""
+def made_anew(group: list[JitRecord]) -> dict[str, str]:
+    """What functions that are made anew hold that is made anew as well, by name: what it is."""
     changes = (change for record in group for change in record.event.changes[1:])
-    return dict.fromkeys(change.name.split(".")[0] for change in changes if change.kind == "anew")
+    return {change.name.split(".")[0]: change.new for change in changes if change.kind == "anew"}
+
+
+def maker_of(function: str) -> str:
+    """The function within which another one is defined, by its qualified name; "": a module or class."""
+    return function.rpartition(".<locals>.")[0]
 
 
 def _of_an_optimizer(group: list[JitRecord]) -> str:
@@ -192,6 +197,11 @@ def _of_an_optimizer(group: list[JitRecord]) -> str:
     )
 
 
+#: of functions that another one defines, with functions that they call
+DEFINED_INSIDE = (
+    "Define {function} and {beside} once, outside of {maker}, which makes them anew again and again, and call jax.jit "
+    "there; pass the data that they close over as arguments, to {beside} as well.{once}"
+)
 TEXTS = {
     "shape": Text("The shape of {name}{others} changed {went}", _advise_shape),
     "rank": Text("The rank of {name} changed {went}", "Give {name} the same number of dimensions in every call."),
@@ -225,7 +235,7 @@ TEXTS = {
         _advise_structure,
     ),
     "function": Text(
-        "Each call has a new function object of the same code{held}, and a program belongs to one object",
+        "Each call has a new function object of the same code{made}{held}, and a program belongs to one object",
         _advise_function,
     ),
     "options": Text(
