@@ -32,6 +32,23 @@ def test_a_state_that_is_copied_within_the_call_costs_what_the_host_is_in_it(mib
     assert story.findings("idle_gap") == []
 
 
+def test_a_copy_that_keeps_a_busy_device_busier_gives_its_time_back_though_nobody_reads() -> None:
+    """The host hands over more than the device gets done: JAX keeps the calls waiting, and no read shows that."""
+    story, mib = Jitted(), 24 << 20
+    insert, name = story.line(39, "replay = insert(replay, items)", outer=(90,), loops=(38,)), story.text("insert")
+    story.emit(Undonated(story.now, name, insert, ["replay"], arrays=2, bytes=mib, calls=16))
+    for turn in range(40):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+                story.emit(JitProgram(story.now, name, insert, program=1, arguments=mib, results=mib, accessed=2 * mib))
+            story.execute("insert", 32, insert)
+            story.spend(40)
+    (told,) = story.found("donation")
+    assert told.cost_s == pytest.approx(1.28)
+    assert 0.75 * told.cost_s < told.gain_s < told.cost_s, "the device is busy for four fifths of the time"
+
+
 def test_a_small_state_that_is_copied_unfelt_is_not_told() -> None:
     story = Jitted()
     insert, name = story.line(39, "replay = insert(replay, items)", outer=(90,), loops=(38,)), story.text("insert")

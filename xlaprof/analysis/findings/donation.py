@@ -5,7 +5,7 @@ arrays that were gone when the function was called next, in each of the calls lo
 copy is felt. Cost: memory, as much as the arguments take; seconds where the host is seen in the call while the device
 idles, for XLA's client for CPUs runs a program that is little else than that copy within the call; else the device's
 seconds, by the share that the copy has of all that the program reads and writes. Of these the host can win back what it
-waited for results.
+waited for results, or the share in which the device is busy: a host that is ahead of it is kept in its calls.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.model import Finding, Moment
 from xlaprof.analysis.principles import NAMED
+from xlaprof.analysis.timeline import host
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import Undonated
 from xlaprof.text.quantities import duration, percent, plural, size_text
@@ -39,7 +40,10 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None, device: int) -> Finding:
     within = call.total if call is not None and call.total >= device else 0
-    waited = sum(tally.wait for tally in facts.run.reads.values())
+    idle = facts.idle
+    rest_s = idle.window_s - dict(idle.causes).get(host.CAUSES[host.COMPILE], 0.0)
+    share_busy = min(1.0, idle.busy_s / rest_s) if rest_s > 0 else 0.0
+    waited = max(share_busy * device, sum(tally.wait for tally in facts.run.reads.values()))
     function, names = facts.text(event.func) or "the function", list(event.arguments)
     many = len(names) > NAMED
     listed = ", ".join(names[:NAMED]) + f" and {len(names) - NAMED} more" * many
