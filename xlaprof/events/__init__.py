@@ -47,6 +47,7 @@ from .looks import Look, Sample
 from .torch_tpu import TorchTpuBatch
 
 __all__ = [
+    "NEWS",
     "SCHEMA",
     "ArgumentChange",
     "Autotune",
@@ -480,6 +481,8 @@ class End(Event, frozen=True, tag="end"):
 
 #: What a recording consists of.
 AnyEvent = Event
+#: Kinds that come seldom, and make a finding, or one of them worse: written, and reported, sooner than others.
+NEWS = frozenset({Compile, DynamoCompile, DynamoLimit, GraphBreak, JitCompile, Recompile})
 
 
 def kinds() -> dict[str, type[Event]]:

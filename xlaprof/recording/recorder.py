@@ -23,17 +23,12 @@ from typing import Any, Literal, Protocol, get_args
 
 from xlaprof.errors import UserError, warn
 from xlaprof.events import (
+    NEWS,
     Code,
-    Compile,
     Compiling,
     Counters,
-    DynamoCompile,
-    DynamoLimit,
     End,
     Event,
-    GraphBreak,
-    JitCompile,
-    Recompile,
     Step,
 )
 from xlaprof.text.quantities import plural
@@ -61,7 +56,7 @@ STOP_TIMEOUT_S = 10.0
 SOURCES = "xlaprof.sources.attaching"
 
 #: who follows the log waits for these
-_URGENT = frozenset({Compiling, Compile, DynamoCompile, JitCompile, GraphBreak, Recompile, DynamoLimit})
+_URGENT = NEWS | {Compiling}
 
 
 Detail = Literal["auto", "full"]

@@ -24,7 +24,7 @@ from xlaprof.analysis.views.painting import Painting, View
 from xlaprof.analysis.whatif.replay import Sample, WhatIf
 from xlaprof.collection import no_collection
 from xlaprof.columns import LONG, present
-from xlaprof.events import AnyEvent, Compile, DynamoCompile, DynamoLimit, GraphBreak, Header, JitCompile, Recompile
+from xlaprof.events import NEWS, AnyEvent, Header
 from xlaprof.log import Follower, LogError, Tail
 from xlaprof.tui import process
 from xlaprof.tui.history import History
@@ -42,11 +42,9 @@ _GROWS_S = 2.0
 _PATIENCE = 24
 #: The same at the end of a log that grows: reports take a tenth of a core then, however many events come.
 REST = 9.0
-#: Seconds, at least, between two reports in which nothing was compiled, for who looks more often than that.
+#: Seconds, at least, between two reports without news, for who looks more often than that. Those of news rest a ninth
+#: of :data:`REST`, and half of the time is the most that they take.
 CALM_S = 0.2
-#: What mostly makes a finding, or one of them worse, and comes seldom: reports of it rest a ninth of that, and half of
-#: the time is the most that they take.
-_NEWS = frozenset({Compile, DynamoCompile, DynamoLimit, GraphBreak, JitCompile, Recompile})
 
 
 class Feed:
@@ -219,7 +217,7 @@ class Feed:
             self._recent.popleft()
         if events:
             self._grew_at = self._clock()
-            self._news = self._news or not _NEWS.isdisjoint(present(events))
+            self._news = self._news or not NEWS.isdisjoint(present(events))
         return bool(events)
 
     def _begin(self) -> None:
