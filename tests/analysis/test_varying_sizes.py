@@ -286,6 +286,23 @@ def test_lengths_of_source_and_target_are_one_finding_that_pads_both() -> None:
     assert "tgt = torch.nn.functional.pad(tgt" in finding.remedy
 
 
+def test_nodes_and_edges_of_graphs_are_padded_with_a_node_and_a_graph_that_count_for_nothing() -> None:
+    story = Story()
+    barrier = story.line(40, "xr.sync()")
+    lines = story.line(31, "nodes = nodes.to(device)"), story.line(32, "edges = edges.to(device)")
+    counts = [(30, 71), (28, 71), (28, 64), (33, 64), (33, 80), (31, 80)]
+    for n, (before, now) in enumerate(zip([counts[0], *counts], counts, strict=False)):
+        which = int(now[0] == before[0])
+        old, new = (("f32[{},4]", "s64[2,{}]")[which].format(pair[which]) for pair in (before, now))
+        change = Change("shape", old, new, "input of aten::index_select", made=lines[which], moved=True, against=n)
+        with story.step():
+            story.barrier(barrier, 8, f"counts {now}", change=change if n else None)
+    (finding,) = story.findings("recompile")
+    assert finding.cause.startswith("Sizes vary together")
+    assert "loops of a node which pads as well" in finding.advice
+    assert "a graph of its own, behind those that count" in finding.advice
+
+
 def test_a_batch_that_a_loaders_thread_brought_is_told_at_the_loop_over_the_loader() -> None:
     story = Story()
     head, used = story.line(30, "for x, y in loader:"), story.line(12, "return self.net(x)")

@@ -20,6 +20,7 @@ from xlaprof.analysis.recompiles.wording import quoted
 from xlaprof.analysis.shapes import are_chosen, axes, dims, dtype, dtype_code
 from xlaprof.analysis.statements import nodes
 from xlaprof.analysis.whatif import barriers
+from xlaprof.events import Change
 from xlaprof.text.quantities import percent, plural
 from xlaprof.vocabulary import Vocabulary, fill
 
@@ -27,6 +28,11 @@ _NONE = re.compile(r"\bis (not )?None\b")
 _EDGES = (
     " It looks like the edges of a graph: keep all of them, and give those that are left out the weight 0; or pad with "
     "edges of weight 0, or loops of a node that is left out."
+)
+_NODES = (
+    " They are nodes and edges of graphs: pad with edges that are loops of a node which pads as well, and let that "
+    "node belong to a graph of its own, behind those that count and left out of the result. Node 0 and graph 0 are "
+    "real ones."
 )
 _POSITIONS = (
     " It holds positions: repeat the last one, and the value that is written there, for 0 is a position as well; where "
@@ -140,7 +146,10 @@ def _shape(facts: Facts, group: Group) -> Advice:
         return Advice(plain_advice(facts, group)[0])
     words, vary = facts.words, varying(facts, group)
     if len(vary) > 1:
-        return _with_needs(facts, group, _several(words, vary, last_batch(facts, group, vary)))
+        advice = _several(words, vary, last_batch(facts, group, vary))
+        if any(_is_edges(part.change) for extra in group.extras for part in extra.record.parts):
+            advice = advice._replace(text=advice.text + _NODES)
+        return _with_needs(facts, group, advice)
     one = next((one for one in vary if one.axis == changed[0]), None)
     advice = _with_needs(facts, group, _one(facts, group, changed[0], old, new))
     maker = made_by(facts, change)
@@ -163,6 +172,12 @@ def _with_needs(facts: Facts, group: Group, advice: Advice) -> Advice:
     if padder := _padder(facts.place(group.first.made)):
         where = [f"Do that where {padder}() chooses its width: what it pads with, and on which side, stays as it is."]
     return advice._replace(text=" ".join((advice.text, *where, *along.needs(facts, group))))
+
+
+def _is_edges(change: Change) -> bool:
+    """Whether the columns of two rows of whole numbers became more or fewer."""
+    sizes = dims(change.old) or ()
+    return axes(change) == (1,) and len(sizes) == 2 and sizes[0] == 2 and dtype(change.old)[:1] in ("s", "i", "u")
 
 
 def _several(words: Vocabulary, vary: list[Size], last: Size | None) -> Advice:
@@ -203,7 +218,7 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     if distinct <= 2 and axis == 0 and new[0] < old[0] and not more_often:
         text = f"Pad the last batch to {old[0]} or {words.drop_last}."
         return Advice(text, f"# {words.drop_last_code}, or\n{_pad(words, padded, (old[0],))}", found)
-    of_graph = axis == 1 and len(old) == 2 and old[0] == 2 and dtype(group.first.old)[:1] in ("s", "i", "u")
+    of_graph = _is_edges(group.first)
     weight = f"\nweight = ({words.arrays}.arange(size) < count) * 1.0  # of each edge; count: before the padding"
     weight *= of_graph
     if distinct <= 2:
