@@ -3,13 +3,13 @@
 #
 #   PYTHON=python3.12 make test     another interpreter (use another VENV with it, or `make clean` first)
 #   make test PYTEST="-k tape -x"   more arguments for pytest
-#   make test JOBS=0                in one process
+#   make test JOBS=0                in one process (three on two cores: tests wait for processes, and for the disk)
 
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,\
 	$(if $(shell $(p) -c 'import sys; print(sys.version_info[:2] >= (3, 11) or "")' 2>/dev/null),$(p))))
 VENV ?= .venv
 PYTEST ?=
-JOBS ?= 2
+JOBS ?= 3
 
 SWEPT := build/operators.jsonl
 
