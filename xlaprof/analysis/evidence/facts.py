@@ -15,6 +15,7 @@ from xlaprof.analysis.fold.tallies import Site
 from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction, StepStats
 from xlaprof.analysis.principles import DEAR, FELT, LONG_S, MANY, MOST, NOTICED, SHOWN, TRIFLE, WORTH_SAYING
 from xlaprof.analysis.sums import grouped, median
+from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.whatif.replay import NOTHING, Cut, WhatIf, together
 
@@ -229,10 +230,15 @@ class Facts:
         return max(1, self.run.last - (self.run.begin or 0)) / 1e9
 
     @property
+    def uncompiling_s(self) -> float:
+        """Seconds of the device's window in which nothing was compiled."""
+        return max(0.0, self.idle.window_s - dict(self.idle.causes).get(host.CAUSES[host.COMPILE], 0.0))
+
+    @property
     def working_s(self) -> float:
         """The time of the steps without compiles; without steps, the device's window."""
         if not self.step_count:
-            return max(0.0, self.idle.window_s - dict(self.idle.causes).get("compile", 0.0))
+            return self.uncompiling_s
         return max(0.0, self.total_s - sum(stat.split.compile_s for stat in self.steps))
 
     def _each_step(self, in_steps: int, cut: Cut) -> tuple[float, float]:

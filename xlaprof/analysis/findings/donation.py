@@ -20,7 +20,6 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.model import Finding, Moment
 from xlaprof.analysis.principles import NAMED
-from xlaprof.analysis.timeline import host
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import Undonated
 from xlaprof.text.quantities import duration, percent, plural, size_text
@@ -40,9 +39,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None, device: int) -> Finding:
     within = call.total if call is not None and call.total >= device else 0
-    idle = facts.idle
-    rest_s = idle.window_s - dict(idle.causes).get(host.CAUSES[host.COMPILE], 0.0)
-    share_busy = min(1.0, idle.busy_s / rest_s) if rest_s > 0 else 0.0
+    share_busy = min(1.0, facts.idle.busy_s / facts.uncompiling_s) if facts.uncompiling_s else 0.0
     waited = max(share_busy * device, sum(tally.wait for tally in facts.run.reads.values()))
     function, names = facts.text(event.func) or "the function", list(event.arguments)
     many = len(names) > NAMED

@@ -116,8 +116,8 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
             extra = Extra(of, change, place, share, again, either)
             first = record.trigger not in ("read", "dynamo") and ages[record.program] <= EARLY
             # replaced within the first steps of its work, for good: a barrier before the loop may spare it
-            spared = change.role in _BEFORE and of.dur >= LONG_S * 1e9
-            if first and change.what in _SETTLING and not spared and not again:
+            avoidable = change.role in _BEFORE and of.dur >= LONG_S * 1e9
+            if first and change.what in _SETTLING and not avoidable and not again:
                 early.append((key, extra))
             else:
                 found.setdefault(key, []).append(extra)

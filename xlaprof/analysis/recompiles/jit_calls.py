@@ -396,13 +396,13 @@ def _held(group: list[JitRecord]) -> str:
 def _made(facts: Facts, group: list[JitRecord]) -> dict[str, str]:
     """The function that makes others anew, and what else of theirs: functions that it defines as well, and objects."""
     maker = maker_of(facts.place(group[0].event.code).func) if group[0].event.code else ""
-    texts = made_anew(group)
+    texts, shown = made_anew(group), maker.replace(".<locals>", "")
     beside = [name for name, text in texts.items() if maker and maker_of(text) == maker]
     once = [name for name in texts if name not in beside]
     several = len({one.event.code for one in group}) > 1
     return {
-        "maker": maker.replace(".<locals>", ""),
-        "made": f", which {maker.replace('.<locals>', '')} makes" if maker and (several or beside) else "",
+        "maker": shown,
+        "made": f", which {shown} makes" if maker and (several or beside) else "",
         "beside": ", ".join(beside[:NAMED]),
         "once": f" Make {', '.join(once[:NAMED])} once, before that." if once else "",
     }
