@@ -194,3 +194,26 @@ def test_functions_that_one_call_makes_anew_are_one_cause_and_are_to_be_defined_
         assert "which calibrate makes (what it holds differs: another residual)" in causes[0].cause
         assert "polish, warm_start were compiled again 8 times" in causes[0].cause
         assert causes[0].cost_s == pytest.approx(4 * 0.9 + 4 * 0.7)
+
+
+@pytest.mark.parametrize(
+    ("device_ms", "own", "cost_s"), [(1, False, 1.9), (12, False, 0.8), (18, False, 0), (18, True, 2.0)]
+)
+def test_what_the_device_hides_is_not_gained(device_ms: int, own: bool, cost_s: float) -> None:
+    """Rewards are shaped operation by operation, 10 of a turn's 20 ms, while the device trains: what it is busy with
+    the host would wait for. What it is busy with these operations themselves hides nothing."""
+    story = Jitted()
+    line = story.line(30, "reward = jnp.tanh(reward) * scale", func="shaped", outer=(52,), loops=(0, 50))
+    story.made()
+    for turn in range(200):
+        story.execute("tanh" if own else "step", device_ms, line if own else story.call)
+        story.spend(20)
+        if turn % 10 == 0:
+            story.emit(Look(story.now, 100_000_000, line, "python"))
+    story.emit(OutsideOperations(story.now, story.text("tanh"), 400, line))
+    found = story.found("op_by_op")
+    assert [round(one.cost_s, 1) for one in found] == [cost_s] * (cost_s > 0)
+    for one in found:
+        assert one.gain_s == one.cost_s
+        assert one.confidence == ("high" if cost_s > 1 else "medium")
+        assert ("of that the device had other work" in one.cause) is (device_ms == 12)

@@ -191,7 +191,7 @@ def copying(facts: Facts) -> list[Copied]:
         call, device = calls.get(facts.place(event.stack).at), 0
         if needs is not None and needs.largest.accessed:
             moved = 2 * event.bytes / (needs.largest.accessed * needs.largest.devices)
-            device = round(run.program_busy.get(needs.largest.program, 0) * min(1.0, moved))
+            device = round(facts.busy_s({needs.largest.program}) * 1e9 * min(1.0, moved))
         felt = max(call.total if call is not None else 0, device) >= FELT * facts.idle.window_s * 1e9
         if share >= DEAR and (event.bytes >= _BYTES or felt):
             found.append(Copied(event, share, call, device))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2s
 from typing import Any, TypeVar
@@ -233,6 +233,17 @@ class Facts:
     def uncompiling_s(self) -> float:
         """Seconds of the device's window in which nothing was compiled."""
         return max(0.0, self.idle.window_s - dict(self.idle.causes).get(host.CAUSES[host.COMPILE], 0.0))
+
+    def busy_s(self, programs: Collection[int]) -> float:
+        """Seconds for which the device was busy with these programs: of steps summed up only the whole is recorded."""
+        each = self.run.program_busy
+        return self.idle.busy_s * sum(each.get(one, 0) for one in set(programs)) / max(1, sum(each.values()))
+
+    def hidden_s(self, seconds: float, own: Collection[int] = ()) -> float:
+        """The share of ``seconds`` in which the device runs other programs than ``own``: what the host does meanwhile
+        costs the run nothing, and what the device is spared meanwhile is gained."""
+        beside = self.idle.busy_s - self.busy_s(own)
+        return min(beside, seconds, seconds * beside / self.uncompiling_s) if self.uncompiling_s else 0.0
 
     @property
     def working_s(self) -> float:

@@ -39,8 +39,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None, device: int) -> Finding:
     within = call.total if call is not None and call.total >= device else 0
-    share_busy = min(1.0, facts.idle.busy_s / facts.uncompiling_s) if facts.uncompiling_s else 0.0
-    waited = max(share_busy * device, sum(tally.wait for tally in facts.run.reads.values()))
+    waited = max(facts.hidden_s(device / 1e9) * 1e9, sum(tally.wait for tally in facts.run.reads.values()))
     function, names = facts.text(event.func) or "the function", list(event.arguments)
     many = len(names) > NAMED
     listed = ", ".join(names[:NAMED]) + f" and {len(names) - NAMED} more" * many

@@ -1,7 +1,8 @@
 """op_by_op: JAX's operations outside of any jitted function, one after the other, in a loop.
 
 Each is dispatched from Python and is a program of its own, which XLA cannot fuse with the next. Cost: the time that the
-main thread was seen at these lines, without compiling for the first time: one function would take that, too.
+main thread was seen at these lines, without compiling for the first time, which one function would take, too, and
+without the share that the device hides: beside it that runs jitted functions, which the host would wait for.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from xlaprof.analysis.evidence.reads import goes_over, takes_outside
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import HABIT, NAMED, NEARLY_ALL
+from xlaprof.analysis.principles import HABIT, LITTLE, MOST, NAMED, NEARLY_ALL
 from xlaprof.analysis.recompiles.eager import Body, Eager, bodies, way
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.events import OutsideOperations
-from xlaprof.text.quantities import duration, plural
+from xlaprof.text.quantities import duration, percent, plural
 from xlaprof.text.strings import enumerated
 from xlaprof.vocabulary import fill
 
@@ -49,6 +50,8 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     for line, stack in zip(lines, eager.stacks, strict=True):
         counts[line] += counted[stack].count
     looped = any(one.loop for one in within)
+    hidden = 1 - eager.felt_ns / max(1, eager.ns)
+    beside = f", and for {percent(hidden)} of that the device had other work" if hidden >= LITTLE else ""
     loops = "the body of the loop"
     if body.call.line:
         loops = f"what {body.func} computes"
@@ -89,15 +92,16 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         body.call if body.call.line else lines[0],
         count=sum(counted[stack].events for stack in eager.stacks),
         counted=Matching(OutsideOperations, ("stack",), frozenset((stack,) for stack in eager.stacks)),
-        cost_s=eager.ns / 1e9,
+        cost_s=eager.felt_ns / 1e9,
         cause=(
             f"{body.func or 'The program'}{called} runs {plural(count, 'operation')} ({shown}) outside of any jitted "
             f"function{each}: Python dispatches each, and each is a program of its own. The main thread was there for "
-            f"{duration(eager.ns / 1e9)}."
+            f"{duration(eager.ns / 1e9)}{beside}."
         ),
         advice=fill(ELEMENTS, to_host=facts.words.to_host) if taken else advice,
         evidence=listed([f"{short(line)}: {plural(times, 'operation')}" for line, times in counts.most_common()]),
         discriminator=body.func if body.call.line else "",
+        confidence="high" if hidden < MOST else "medium",
         trifle=False,
         ended_by=("decides", over.get(most, most)) if taken else None,
         also=[*within, *lines],

@@ -35,6 +35,7 @@ class Eager(NamedTuple):
 
     stacks: list[int]  # of their lines, the most frequent first
     ns: int  # that the main thread was seen at these lines
+    felt_ns: int  # of it, without what the device hides
     lines: frozenset[tuple[str, int]]  # all lines on the way to them
 
 
@@ -71,7 +72,9 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     looks = Counter[Body]()
     first = Counter(facts.run.jit.compiled_at)
     first.subtract(facts.run.jit.again_at)
-    for table in looks_beside(facts, first):
+    before, since = looks_beside(facts, first)
+    since_ns = Counter[Body]()  # of it, since the first program: before it the device hides nothing
+    for table in (before, since):
         for stack, ns in table.items() if lines else ():
             body, at = _body(facts, stack, jitted), facts.place(stack).at
             if body in lines and at in lines[body] - again:
@@ -79,9 +82,15 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
                     ns = min(ns, mixed[at])
                     mixed[at] -= ns
                 looks[body] += ns
+                since_ns[body] += ns * (table is since)
     again_ns = facts.once(dropped)
     spent = {body: max(0, ns - sum(again_ns[stack] for stack in many[body])) for body, ns in looks.items()}
-    found = {body: Eager(many[body], ns, lines[body]) for body, ns in spent.items()}
+    found = {}
+    for body, ns in spent.items():
+        compiling = sum(compiled_again(facts, stack) for stack in many[body])
+        own = {program for stack in many[body] for program in facts.ran_at.get(stack, ())}  # one program takes less
+        hidden = facts.hidden_s(max(0, min(ns, since_ns[body]) - compiling) / 1e9, own)
+        found[body] = Eager(many[body], ns, ns - round(hidden * 1e9), lines[body])
     return {body: eager for body, eager in found.items() if _is_long(facts, eager)}
 
 
@@ -116,11 +125,10 @@ def _computes(facts: Facts, stacks: list[int]) -> int:
 
 
 def _is_long(facts: Facts, eager: Eager) -> bool:
-    """Whether it is felt in the run, or in the time that is left beside compiling."""
-    whole = facts.wall_s * 1e9
-    working = whole - sum(one.dur for one in facts.run.jit.functions.values())
-    beside = eager.ns - sum(compiled_again(facts, stack) for stack in eager.stacks)
-    return eager.ns >= LOOKED_NS and (eager.ns >= FELT * whole or beside >= DEAR * working)
+    """Whether it is felt in the run, or in the time of the steps beside compiling."""
+    beside = eager.felt_ns - sum(compiled_again(facts, stack) for stack in eager.stacks)
+    felt = eager.felt_ns >= FELT * facts.wall_s * 1e9 or beside >= DEAR * facts.working_s * 1e9
+    return eager.ns >= LOOKED_NS and felt
 
 
 def compiled_again(facts: Facts, stack: int) -> int:
