@@ -11,13 +11,14 @@ from typing import Any
 import jax
 import jax.experimental
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax._src import callback as jax_callback
 from recording import recording
 
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.run import Run
-from xlaprof.events import HostCallbacks, JitCompile, OutsideOperations, TransferFromDevice
+from xlaprof.events import Execute, HostCallbacks, JitCompile, OutsideOperations, TransferFromDevice
 from xlaprof.sources.jax import unrolled
 
 
@@ -249,6 +250,32 @@ def test_python_that_a_program_calls_is_found_by_its_line(calls: Callable[..., A
     assert finding.place.code.endswith("# here")
     assert finding.count == 1_600
     assert 0 < finding.cost_s < 60
+
+
+def test_a_program_that_calls_python_is_no_idle_device(tmp_path: Path) -> None:
+    """XLA's client for CPUs runs such a program within the call, however long: a table is looked up for each row."""
+    table, spent, kinds_of = np.arange(256.0, dtype=np.float32), [0], jax.ShapeDtypeStruct((), np.float32)
+
+    def look_up(at: Any) -> Any:
+        return table[int(at) % 256]
+
+    def row(carry: Any, at: Any) -> tuple[Any, Any]:
+        return carry + jax.pure_callback(look_up, kinds_of, at), None
+
+    def program() -> None:
+        total, corrected = jnp.float32(0), jax.jit(lambda x: jax.lax.scan(row, x, jnp.arange(3_000))[0])
+        for turn in range(4):
+            begun = time.perf_counter_ns()
+            total = corrected(total).block_until_ready()
+            spent[0] += (time.perf_counter_ns() - begun) * (turn > 0)  # without compiling
+
+    found, events = report(tmp_path / "run.log", program)
+    ran = sorted(one.end - one.start for one in events if isinstance(one, Execute))[-3:]
+    assert 0.9 * spent[0] < sum(ran) <= 1.5 * spent[0]
+    [busy] = [one for one in found.accounts if one.what == "busy"]
+    [told] = [one for one in found.findings if one.kind == "host_callback"]
+    assert busy.findings == (told.id,)
+    assert 0.5 * told.cost_s < busy.explained_s <= told.cost_s
 
 
 def test_python_that_is_called_once_in_a_program_is_no_finding_and_nothing_is_left_behind(tmp_path: Path) -> None:

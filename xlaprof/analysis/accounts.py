@@ -178,7 +178,7 @@ def accounts(
         _take(idle, list(idle), left)
         bills += [
             _idle(facts, findings, idle),
-            _Bill("busy", (busy := others["busy"]), "the program's own work", waited(run, busy)),
+            _busy(facts, findings, others["busy"]),
             _before(facts, others["before"]),
             _after(facts, others["after"]),
         ]
@@ -354,7 +354,17 @@ def _cuts(facts: Facts, finding: Finding) -> list[Cut]:
     return claims[int(number) - 1 : int(number)] if number else claims
 
 
-# -- idle time
+# -- busy and idle time
+
+
+def _busy(facts: Facts, findings: tuple[Finding, ...], ns: float) -> _Bill:
+    """A program runs while it calls Python."""
+    bill, left = _Bill("busy", remark=waited(facts.run, ns)), {"busy": ns}
+    for finding in findings:
+        if finding.kind == "host_callback":
+            bill.explain(finding, _take(left, left, finding.cost_s * 1e9))
+    bill.normal["the program's own work"] = left["busy"]
+    return bill
 
 
 def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float]) -> _Bill:
@@ -376,7 +386,7 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
             bill.explain(finding, _take(idle, [host.UPLOAD], finding.cost_s * 1e9))
         if looked_up(finding):
             bill.explain(finding, _take(idle, [host.OTHER, host.DATA], finding.cost_s * 1e9))
-        elif finding.kind in ("op_by_op", "host_callback") and isinstance(finding.counted, Matching):
+        elif finding.kind == "op_by_op" and isinstance(finding.counted, Matching):
             compiled = sum(compiled_again(facts, int(stack)) for (stack,) in finding.counted.keys)
             bill.explain(finding, _take(idle, list(idle), finding.cost_s * 1e9 - compiled))
     lines = recording(facts.run)

@@ -29,9 +29,8 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _is_felt(facts: Facts, cost_s: float) -> bool:
-    """Whether it is noticed in the run, or takes much of what is left of it beside compiling."""
-    working_s = facts.wall_s - sum(one.dur for one in facts.run.jit.functions.values()) / 1e9
-    return cost_s >= NOTICED * facts.wall_s or cost_s >= max(WORTH_SAYING * facts.wall_s, DEAR * working_s)
+    """Whether it is noticed in the run, or takes much of the steps' time beside compiling."""
+    return cost_s >= NOTICED * facts.wall_s or cost_s >= max(WORTH_SAYING * facts.wall_s, DEAR * facts.working_s)
 
 
 def _finding(facts: Facts, stacks: list[int], whole: Counted) -> Finding:

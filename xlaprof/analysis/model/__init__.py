@@ -432,7 +432,7 @@ class Account(msgspec.Struct, frozen=True):
     @property
     def costly(self) -> bool:
         """Whether it is more than a tenth of the run, and not the device's work, of which there is nothing to say."""
-        return self.share > 0.1 and (self.what != "busy" or bool(self.remark))
+        return self.share > 0.1 and (self.what != "busy" or bool(self.remark or self.findings))
 
 
 class Activity(msgspec.Struct, frozen=True):

@@ -36,6 +36,7 @@ class Callbacks:
     def __init__(self, rec: Recorder, announce: Callable[[int], None]) -> None:
         self._rec, self._announce = rec, announce
         self._lines: list[_Line] = []
+        self._begun: list[int] = []  # when the first began since it was asked for; empty: none
         self._undo: Callable[[], None] = lambda: None
 
     def attach(self) -> None:
@@ -50,6 +51,10 @@ class Callbacks:
         for line in self._lines:
             line.tell()
 
+    def since(self) -> int:
+        """When Python was called first since the last time that this was asked, ns; 0: not at all."""
+        return self._begun.pop() if self._begun else 0
+
     def _lowering(self, theirs: Any) -> Any:
         @functools.wraps(theirs)
         def emit_python_callback(ctx: Any, callback: Any, *rest: Any, **named: Any) -> Any:
@@ -60,7 +65,7 @@ class Callbacks:
                     name = str(getattr(ctx, "primitive", None) or "callback")
                     line = _Line(self._rec, self._rec.text(_NAMES.get(name, name)), self._rec.stack(frames))
                     self._lines.append(line)
-                    callback = line.timed(callback)
+                    callback = line.timed(callback, self._begun)
             return theirs(ctx, callback, *rest, **named)
 
         return emit_python_callback
@@ -83,7 +88,8 @@ class _Line:
         self._lock = threading.Lock()
         self._calls, self._ns, self._told = 0, 0, perf_counter_ns()
 
-    def timed(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(self, callback: Callable[..., Any], first: list[int]) -> Callable[..., Any]:
+        """``first``: takes the moment, where it is empty."""
         rec = self._rec
 
         @functools.wraps(callback)
@@ -91,6 +97,8 @@ class _Line:
             if recorder.active is not rec:
                 return callback(*args)
             begun, _HERE.runs = perf_counter_ns(), True
+            if not first:
+                first.append(begun)
             try:
                 return callback(*args)
             finally:

@@ -3,7 +3,8 @@
 JAX has one slot for a function that it calls after a call that found its program. Ours notes the moment and hands one
 of the results, the smallest, to the watcher's thread, which waits until it is there. Calls that come faster than
 :data:`APART_NS` are told together, so that a call costs less than a microsecond on average however fast they come.
-What XLA's CPU client runs within the call itself, as it does small programs, has no length that could be seen.
+What XLA's CPU client runs within the call itself, as it does small programs, has no length that could be seen; but
+where a program calls Python, it ran from the first of these calls on.
 """
 
 from __future__ import annotations
@@ -62,9 +63,11 @@ class Device:
         steps: Steps,
         texts: Texts,
         checks: Callable[[Callable[..., None], tuple[Any, ...]], None],
+        called_back: Callable[[], int],
     ) -> None:
-        """``checks``: calls JAX's own check of what a call returned."""
-        self._checks = checks
+        """``checks``: calls JAX's own check of what a call returned. ``called_back``: when a program first called
+        Python, since it was asked the last time."""
+        self._checks, self._called_back = checks, called_back
         self._checked: dict[Any, Any] = {}  # such a check -> what calls it
         self._rec, self._package, self._announce, self._steps = rec, package, announce, steps
         self._texts = texts
@@ -331,7 +334,11 @@ class Device:
         if token.is_ready():
             if sending:
                 self._uploads.arrived(sending, 0)
-            self._ran(site, begun, begun + enqueue, enqueue, calls)
+            end, since = begun + enqueue, self._called_back()
+            if since and not self._held:  # how long the call took is known, or when Python was called in it
+                begun, enqueue = max(begun if enqueue else min(since, end), min(end, self._last_end)), 0
+                self._last_end = end
+            self._ran(site, begun, end, enqueue, calls)
         elif (
             site.lengths.stays > 0
             and not self._held
@@ -352,9 +359,11 @@ class Device:
             site.owed = calls
 
     def _ran(self, site: Site, begun: int, end: int, enqueue: int, calls: int) -> None:
-        """Tell of calls whose programs took no longer than the calls did, for all that can be seen."""
+        """Tell of calls whose programs ended with them. What a call takes is ``enqueue``, for all that can be seen."""
         self._rec.emit(
-            events.Execute(next(self._seq), site.program, begun, end, end, enqueue, "sync", site.stack, 0, "", calls)
+            events.Execute(
+                next(self._seq), site.program, begun, begun + enqueue, end, enqueue, "sync", site.stack, 0, "", calls
+            )
         )
 
     def _pace(self, site: Site, now: int) -> None:
@@ -452,6 +461,7 @@ class Device:
                 error = f"{type(failure).__name__}: {failure}".splitlines()[0]
             seen = seen if late else perf_counter_ns()
             blocked = switches() - blocked
+            self._called_back()
             was = id(token)
             del token, run
             self._held.discard(was)

@@ -80,7 +80,9 @@ class Listeners:
         self._reads = Reads(rec, self._package, self._announce, self._lowers)
         self._callbacks = Callbacks(rec, self._announce)
         self._texts = Texts(rec)
-        self._device = Device(rec, self._package, self._announce, self._steps, self._texts, self._reads.check)
+        self._device = Device(
+            rec, self._package, self._announce, self._steps, self._texts, self._reads.check, self._callbacks.since
+        )
         self._monitoring = monitoring
         monitoring.register_scalar_listener(self._on_begin)
         monitoring.register_event_duration_secs_listener(self._on_end)
