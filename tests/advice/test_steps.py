@@ -355,7 +355,7 @@ IDLE = [
     Idle(
         "a generator of batches",
         lambda story, line: story.seen(25, "data", line),
-        "Make it from tensors at once",
+        "or make it ahead, in a background thread",
         lambda story, line: story.seen(1, "data", line),
     ),
     Idle(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dis
 import os
+import sys
+import time
 from types import CodeType, FrameType
 from typing import NamedTuple
 
@@ -18,6 +20,8 @@ _CACHED = 10_000
 _LOADER = os.path.join(OWN, "runtime", "transfer", "loader.py")
 IMPORTS = "<frozen importlib._bootstrap>"  # within its frames a module is imported for the first time
 _GENERATOR = 0x20  # inspect.CO_GENERATOR, without importing inspect
+_AT_ONCE_S = 1e-4  # after which the owner of the interpreter's lock gives it up, while we ask for it
+_LEAST_NS, _CHANCE_NS = 200_000, 800_000  # before we ask: a fixed time, and one of chance, as the clock has it
 
 _MARKS = (
     (DATA, ("/torch/utils/data/", "/torchdata/", "/webdataset/")),
@@ -133,3 +137,19 @@ def _find_body(code: CodeType, offset: int) -> frozenset[int] | None:
             end = instruction.argval
             break
     return frozenset(line for begin, _, line in code.co_lines() if line is not None and offset < begin < end)
+
+
+def unchosen_moment() -> None:
+    """Wait for a moment that the thread looked at does not choose, a millisecond at most.
+
+    Who asks for the interpreter's lock gets it when its owner gives it up by itself, within
+    ``sys.getswitchinterval()`` (5 ms): in code that soon computes without the lock always there, whatever took the
+    time before. So the lock is asked for again, at a moment of chance, and the owner forced to give it up at once.
+    """
+    was = sys.getswitchinterval()
+    sys.setswitchinterval(min(was, _AT_ONCE_S))
+    try:
+        time.sleep((_LEAST_NS + time.perf_counter_ns() % _CHANCE_NS) / 1e9)
+    finally:
+        if sys.getswitchinterval() < 2 * _AT_ONCE_S:  # else the program set it meanwhile
+            sys.setswitchinterval(was)

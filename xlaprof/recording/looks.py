@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from xlaprof.events import Event, Look
 
-from .activity import CHECKPOINT, IMPORT, IMPORTS, activity
+from .activity import CHECKPOINT, IMPORT, IMPORTS, activity, unchosen_moment
 from .stacks import (
     WAITS_FOR_BACKWARD,
     RawFrame,
@@ -57,6 +57,7 @@ class Looks:
         now = time.perf_counter_ns()
         if now - self._at < max(EVERY_NS, min((now - self._begun) // _PART, _SELDOM_NS)):
             return
+        unchosen_moment()
         with looking:
             stack = running(self._main)
             seen = _what(stack[0], self._main) if stack else None

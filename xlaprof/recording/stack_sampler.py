@@ -15,7 +15,7 @@ from typing import NamedTuple
 from xlaprof.events import Sample
 
 from . import recorder
-from .activity import DATA, PYTHON, TORCH, Activity, activity
+from .activity import DATA, PYTHON, TORCH, Activity, activity, unchosen_moment
 from .stacks import RawFrame, frames_of_thread, is_users, looking, running
 from .thread_cpu import Ran, ThreadCpu
 
@@ -204,6 +204,9 @@ class StackSampler:
             return self._next(now, 0.0)
         if now - since < self._short * 1e9:
             return self._nothing_to_sample(now, max(FIRST_S - (now - since) / 1e9, 0.001))
+        unchosen_moment()
+        later = self._now()
+        now, due = later, due + later - now  # as late as the look was
         seen = _activity_of(target)
         if seen is None or not seen.frames:
             return self._nothing_to_sample(now, 0.0)

@@ -284,10 +284,11 @@ def _drawing(facts: Facts, maker: Place) -> Place:
     return max(lines, key=lines.__getitem__) if lines.total() >= LOOKED_NS else maker
 
 
-def _load_ahead(facts: Facts) -> str:
+def _load_ahead(facts: Facts, loader: bool = True) -> str:
+    ahead = f"load ahead: {facts.words.load_ahead}" if loader else f"make it ahead, in {facts.words.background}"
     return (
-        "Make a sample cheaper (once, where it is the same each time; with operations on whole arrays in place of a "
-        f"loop over elements), or load ahead: {facts.words.load_ahead}."
+        "Make a sample cheaper (once, before the loop over epochs, what is the same in each; with operations on whole "
+        f"arrays in place of a loop over elements), or {ahead}."
     )
 
 
@@ -347,7 +348,7 @@ def _explain(facts: Facts, activity: Activity) -> _Told:
         loop = activity.line if activity.line.line else _longest_pause(facts, host.DATA)
         place = loop if not place.line or _is_recorded(activity) else place
         loader = any(cause == host.DATA for _, cause in facts.run.pauses)  # else the program's own generator
-        advice = "Make it from tensors at once instead of item by item, or ahead, in the workers of a DataLoader."
+        advice = _load_ahead(facts, loader)
         if loader and activity.rhythm.every > 1:  # a wait at the begin of each pass: more workers would take longer
             advice = (
                 "Let the loader go on from pass to pass (one iterator over all epochs, workers that stay), so that it "
@@ -356,7 +357,6 @@ def _explain(facts: Facts, activity: Activity) -> _Told:
         elif started := _workers_started(facts):
             advice, place = started
         elif loader:
-            advice = _load_ahead(facts)
             place = _drawing(facts, _maker(facts)) if _maker(facts).line else place
         return f"waits for its next batch{_made_at(place, loop)}", advice, place, "data wait"
     if kind == host.CHECKPOINT:
