@@ -16,6 +16,7 @@ from jax._src import monitoring
 import xlaprof
 from tests.sources.jitted import Tell, told
 from xlaprof.analysis.early_warnings import EarlyWarnings
+from xlaprof.analysis.places import short
 from xlaprof.cli import main
 from xlaprof.events import Compiling, JitCompile, Source
 
@@ -402,10 +403,17 @@ def test_functions_and_operations_that_are_dropped_together_are_one_finding(tell
             first(np.ones(3, np.float32))
             second(np.ones(3, np.float32))
             jnp.cumsum(np.ones(5, np.float32))
-            jax.clear_caches()
+            release()
+
+    def release() -> None:
+        """Memory, as somebody thought."""
+        jax.clear_caches()  # here
 
     run = tell(program)
     finding = run.finding
+    assert finding.place.code == "jax.clear_caches()  # here", "what is to be changed"
+    assert f"at {short(finding.place)}" in finding.cause
+    assert {one.code for one in finding.also} >= {"first(np.ones(3, np.float32))", "second(np.ones(3, np.float32))"}
     dropped = [one for one in run.programs if one.changes and one.changes[0].kind == "evicted"]
     assert {bool(one.code) for one in dropped} == {True, False}
     assert finding.count == len(dropped)

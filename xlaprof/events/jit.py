@@ -47,6 +47,7 @@ class JitCompile(Event, frozen=True, tag="jit"):
     #: callbacks, another process than the first, its size); "": it does, or JAX does not say
     unkept: String = ""
     number: Id = 0  # of its texts, where these are kept: see Code
+    cleared: Id = 0  # Stack id: where JAX's caches were cleared, of a program that was dropped so
 
 
 class OutsideOperations(Event, frozen=True, tag="outside"):

@@ -181,7 +181,9 @@ class Jit:
             for place, ns in theirs_at.items():
                 add_bounded(ours_at, ids.stack(place), ns, _RECORDS)
         for record in other.records:
-            self.records.append(replace(record, event=ids.mapped(record.event, ("stack", "code"), ("func",))))
+            self.records.append(
+                replace(record, event=ids.mapped(record.event, ("stack", "code", "cleared"), ("func",)))
+            )
         for event in other.joins[: _RECORDS - len(self.joins)]:
             self.joins.append(ids.mapped(event, ("stack", "code", "loop"), ("func",)))
         for event in other.unrolled[: _RECORDS - len(self.unrolled)]:

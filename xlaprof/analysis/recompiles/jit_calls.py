@@ -299,7 +299,7 @@ def _finding(facts: Facts, cause: Group) -> Finding:
         what += f", and {_outside(facts, records)}"
     return facts.finding(
         "recompile",
-        facts.place(event.stack),
+        facts.place(event.cleared or event.stack),  # what is to be changed
         operation=JAX,
         count=len(records),
         counted=Known(tuple(Moment(one.event.t, one.event.dur, detail=_went(one)) for one in records)),
@@ -324,15 +324,15 @@ def _outside(facts: Facts, records: list[JitRecord]) -> str:
 
 
 def _fields(facts: Facts, cause: Group) -> dict[str, str]:
-    group = cause.lead
-    change = group[0].event.changes[0]
+    group, event = cause.lead, cause.lead[0].event
+    change = event.changes[0]
     went = {(one.old, one.new) for one in (record.event.changes[0] for record in group)}
     changes = (one for record in group for one in record.event.changes if one.kind == change.kind)
     others = [name for name in dict.fromkeys(one.name for one in changes) if name != change.name]
     of = [one for one in cause.records if one.event.code] or cause.records
     functions = dict.fromkeys(facts.text(record.event.func) for record in of)
     more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
-    caller = facts.place(group[0].event.stack).func
+    caller = facts.place(event.stack).func
     method = _METHOD.search(caller)
     several = len({record.event.changes[0].name for record in group}) > 1  # elements: it is the list that differs
     return {
@@ -349,10 +349,11 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "besides": f" (and {', '.join(others[:3])})" if others else "",
         "caller": caller or "the function around this line",
         "method": f" ({_of_a_method(method[1])})" if method else "",
+        "cleared": f" at {short(facts.place(event.cleared))}" if event.cleared else "",
         "held": _held(of if change.kind == "function" else group),
         "it": "each" if len(functions) > 1 else "it",
         **_made(facts, of),
-        "static": _turns(facts.place(group[0].event.stack).code) or "...",
+        "static": _turns(facts.place(event.stack).code) or "...",
         "arrays": plural(max(record.event.arrays for record in group), "array"),
         "config": f": {change.name} went from {change.old} to {change.new}" if change.name else "",
     }

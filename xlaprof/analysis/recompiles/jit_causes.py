@@ -248,8 +248,8 @@ TEXTS = {
         "around some of the calls.",
     ),
     "evicted": Text(
-        "The program was there before and had been dropped: JAX's caches were cleared (jax.clear_caches())",
-        "Clear no caches in the loop.",
+        "The programs were there before and had been dropped: jax.clear_caches() clears JAX's caches{cleared}",
+        "Clear no caches in the loop: compiled programs hold no arrays of the calls, and are needed in the next turn.",
     ),
     "unknown": Text(
         "Nothing that xlaprof compares differs from an earlier call, and JAX made the program again",

@@ -9,6 +9,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from xlaprof.events.jit import ArgumentChange
+from xlaprof.recording import stacks
 from xlaprof.recording.stacks import RawFrame, is_library
 
 from . import internals, signature
@@ -27,6 +28,7 @@ class Compared(NamedTuple):
     place: RawFrame | None  # where the function is defined; None: it is an operation of JAX's or a library's own
     changes: list[ArgumentChange]  # in what it differs from the call that it is most like; empty: there was none
     versions: int  # earlier calls
+    cleared: tuple[RawFrame, ...]  # the line that cleared JAX's caches last
     name: str  # of the function
 
 
@@ -35,7 +37,7 @@ class Calls:
 
     def __init__(self, package: str) -> None:
         """``package``: the folder of jax."""
-        self._package, self._clears = package, internals.Clears()
+        self._package, self._clears = package, internals.Clears(stacks.user_frames)
         self._lock = threading.Lock()
         self._leaves: dict[signature.Leaf, signature.Leaf] = {}
         self._seen: dict[Key, list[signature.Signature]] = {}
@@ -65,7 +67,8 @@ class Calls:
         place = None
         if own and isinstance(code, CodeType):
             place = RawFrame(os.path.abspath(code.co_filename), code.co_firstlineno, code.co_qualname)
-        return Compared(key, now, place, changes, len(earlier), str(getattr(miss.fun, "__name__", func)))
+        name = str(getattr(miss.fun, "__name__", func))
+        return Compared(key, now, place, changes, len(earlier), self._clears.frames, name)
 
     def remember(self, compared: Compared) -> None:
         """A program was made for this call."""

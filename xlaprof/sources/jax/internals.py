@@ -7,8 +7,11 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+from collections.abc import Callable
 from types import FrameType, SimpleNamespace
 from typing import Any, NamedTuple
+
+from xlaprof.recording.stacks import RawFrame
 
 #: the function of JAX's in which a call that no compiled program fits is handled, and what it calls the parts of it
 _MISS, _FILE = "cache_miss", "pjit.py"
@@ -132,14 +135,16 @@ def keys(path: Any) -> str:
 class Clears:
     """How often all of JAX's caches were cleared (``jax.clear_caches()``): it is registered as one of them."""
 
-    def __init__(self) -> None:
-        self.times = 0
+    def __init__(self, line: Callable[[], tuple[RawFrame, ...]]) -> None:
+        """``line``: the line of the program that runs, and what called it."""
+        self.times, self.frames = 0, tuple[RawFrame, ...]()
+        self._line = line
         register = getattr(sys.modules.get("jax._src.util"), "register_cache", None)
         if callable(register):
             register(self, "xlaprof")
 
     def cache_clear(self) -> None:
-        self.times += 1
+        self.times, self.frames = self.times + 1, self._line()
 
     def cache_info(self) -> tuple[int, int, int, int]:
         return 0, 0, 0, 0

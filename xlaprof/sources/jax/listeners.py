@@ -196,13 +196,14 @@ class Listeners:
     def _emit(self, made: _Open, took: int) -> None:
         rec = self._rec
         self._announce(made.start)
-        code, changes, versions, arrays = 0, list[ArgumentChange](), 0, 0
+        code, changes, versions, arrays, cleared = 0, list[ArgumentChange](), 0, 0, 0
         place = rec.stack(made.frames)
         if made.miss is not None:
             compared = self._calls.compare(made.miss, made.func, made.frames)
             self._calls.remember(compared)
             changes, versions, arrays = compared.changes, compared.versions, compared.signature.arrays
             code = rec.stack((compared.place,)) if compared.place is not None else 0
+            cleared = rec.stack(compared.cleared) if any(one.kind == "evicted" for one in changes) else 0
             if code and made.frames:
                 self._device.compiled(compared.name, made.frames, made.start)
         number = 0
@@ -230,6 +231,7 @@ class Listeners:
                 unkept="" if made.cached or made.written else internals.cache_state(made.ns.get("backend", 0) / 1e9),
                 tid=rec.thread(),
                 number=number,
+                cleared=cleared,
             )
         )
 
