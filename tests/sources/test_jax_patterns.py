@@ -75,6 +75,44 @@ def test_of_loops_within_loops_the_outermost_is_named(tmp_path: Path) -> None:
     assert finding.place.code == "for task in range(300):"
 
 
+def test_of_loops_in_one_function_the_outermost_is_named_too(tmp_path: Path) -> None:
+    """Rays through a lens: a recording tells one loop for a frame, so each further one is a frame by itself."""
+
+    @jax.jit
+    def traced(x: Any) -> Any:
+        seen = jnp.zeros(4)
+        for ray in range(400):
+            at = x * ray
+            for _ in range(3):
+                at = jnp.sin(at) * 1.01 + seen  # here
+            seen = seen + at
+        return seen
+
+    found, _ = report(tmp_path / "run.log", lambda: traced(jnp.ones(4)))
+    [finding] = [one for one in found.findings if one.kind == "unrolled_loop"]
+    assert finding.place.code == "for ray in range(400):"
+    assert "for _ in range(3):" in {place.code for place in finding.also}
+    assert "traced 1,200 times" in finding.cause
+    assert "nn.scan" not in finding.advice, "no module is called"
+
+
+def test_layers_that_a_loop_calls_are_to_be_scanned_over(tmp_path: Path) -> None:
+    class Layer:
+        def __call__(self, x: Any) -> Any:
+            return jnp.tanh(x) * 1.01 + 0.5
+
+    @jax.jit
+    def model(x: Any) -> Any:
+        for layer in [Layer()] * 600:
+            x = layer(x)
+        return x
+
+    found, _ = report(tmp_path / "run.log", lambda: model(jnp.ones(4)))
+    [finding] = [one for one in found.findings if one.kind == "unrolled_loop"]
+    assert finding.place.code == "for layer in [Layer()] * 600:"
+    assert "(nn.scan, nnx.scan)" in finding.advice
+
+
 def test_the_backward_pass_of_a_loop_has_as_many_turns() -> None:
     def loss(x: Any) -> Any:
         for _ in range(200):

@@ -216,17 +216,22 @@ def source_line(file: str, line: int) -> str:
 
 
 def loop_line(file: str, line: int) -> int:
-    """Line of the innermost ``for`` or ``while`` around a line, in its function; 0 where none is found.
+    """Line of the innermost ``for`` or ``while`` around a line, in its function; 0 where none is found."""
+    return next(loop_lines(file, line), 0)
+
+
+def loop_lines(file: str, line: int) -> Iterator[int]:
+    """Lines of all loops around a line, in its function, innermost first.
 
     Found by indentation, without parsing: right for code as people write it. The head of a loop is part of the loop: it
     draws the next item. Reads files: not for hot paths.
     """
     lines = linecache.getlines(file)
     if not 0 < line <= len(lines):
-        return 0
+        return
     text = lines[line - 1]
     if text.lstrip().startswith(_LOOPS):
-        return line
+        yield line
     indent = _indent(text)
     for i in range(line - 2, -1, -1):
         if not indent:
@@ -236,11 +241,10 @@ def loop_line(file: str, line: int) -> int:
             continue
         if (found := _indent(lines[i])) < indent:
             if code.startswith(_LOOPS):
-                return i + 1
+                yield i + 1
             if code.startswith(_FUNCTIONS):
                 break
             indent = found
-    return 0
 
 
 def is_in_loop(file: str, line: int, head: int) -> bool:

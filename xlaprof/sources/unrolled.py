@@ -7,10 +7,11 @@ that a line made many times was made in a loop.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from xlaprof.recording.stacks import RawFrame
+from xlaprof.recording.stacks import RawFrame, loop_lines
 
 _SEVERAL = 8  # times that a line makes an operation in one turn, at most
 _KEPT = 8  # frames of the line
@@ -23,7 +24,7 @@ class Unrolled(NamedTuple):
 
     ops: int
     turns: int = 0  # times that one line made the same operation
-    frames: tuple[RawFrame, ...] = ()  # that line
+    frames: tuple[RawFrame, ...] = ()  # that line; the heads of all loops around it but the innermost; its caller ...
     within: int = 0  # operations of lines that did so about as often
 
 
@@ -45,4 +46,12 @@ def most_repeated(ops: Iterable[tuple[str, tuple[_Line, ...]]], frame: Callable[
     here = (times for (_, where), times in made.items() if where[0] == line[0] and frame(where) == place)
     turns = min(times for times in here if times * _SEVERAL >= most)
     within = sum(times for times in made.values() if times * 2 >= turns)
-    return Unrolled(count, turns, tuple(frame(one) for one in stacks[line][:_KEPT]), within)
+    frames = (frame(one) for one in stacks[line][:_KEPT])
+    return Unrolled(count, turns, tuple(each for one in frames for each in _with_loops(one)), within)
+
+
+def _with_loops(one: RawFrame) -> Iterator[RawFrame]:
+    """A frame tells the innermost loop around its line: each further one in its function is a frame by itself."""
+    yield one
+    for head in islice(loop_lines(one.file, one.line), 1, None):
+        yield one._replace(line=head)

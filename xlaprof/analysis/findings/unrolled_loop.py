@@ -8,6 +8,7 @@ for what made them necessary again.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.counted import compiles
@@ -18,17 +19,20 @@ from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import DEAR, LITTLE, LONG_S, NAMED
 from xlaprof.analysis.recompiles.jit_calls import JAX, sort_out
+from xlaprof.analysis.statements import called, names, nodes
 from xlaprof.analysis.sums import grouped
 from xlaprof.events import DynamoCompile, JitCompile
 from xlaprof.text.quantities import duration, plural, times
 from xlaprof.text.strings import enumerated
+from xlaprof.vocabulary import fill
 
 _Compiled = JitCompile | DynamoCompile
 _OF_JAX = (
-    "Write the loop with jax.lax.scan (or fori_loop): one turn is traced and compiled, however many there are. Layers "
-    "that are alike: stack their parameters, and scan over them (nn.scan, nnx.scan). Where unrolling makes the run "
-    "faster, unroll a few turns: scan(..., unroll=4)."
+    "Write the loop with jax.lax.scan (or fori_loop): one turn is traced and compiled, however many there are."
+    "{layers} Where unrolling makes the run faster, unroll a few turns: scan(..., unroll=4)."
 )
+_OF_LAYERS = " Layers that are alike: stack their parameters, and scan over them (nn.scan, nnx.scan)."
+_MODULES = ("__call__", "forward")  # what they do is a method of this name
 _OF_TORCH = (
     "graph",
     "each turn is compiled",
@@ -83,17 +87,17 @@ def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
     largest = max(group, key=lambda event: event.ops)
     of = [max(same, key=lambda event: event.ops) for same in grouped(group, lambda event: event.func).values()]
     of.sort(key=lambda event: -event.ops)
-    line, names = facts.place(largest.loop), [facts.text(one.func) for one in of]
+    line, functions = facts.place(largest.loop), [facts.text(one.func) for one in of]
     loop, loops = _outermost(facts, largest), facts.names.loops(largest.loop)
     outer = [short(one) for one in loops[1:] if one.line]
     within = f" within {', '.join(outer)}" * bool(outer)
     which = f"line {line.line}" if line.file == loop.file else short(line)
     of_jax = isinstance(largest, JitCompile)
     made, compiler, advice = ("program", "XLA compiles each turn", _OF_JAX) if of_jax else _OF_TORCH
-    what = f"{names[0]} is a {made}"
+    what = f"{functions[0]} is a {made}"
     turns, ops = times(largest.turns), plural(sum(one.ops for one in of), "operation")
     if len(of) > 1:
-        what, ops = f"{enumerated(names, NAMED)} are {made}s", f"{ops} in all"
+        what, ops = f"{enumerated(functions, NAMED)} are {made}s", f"{ops} in all"
         most = max(one.turns for one in of)
         turns = f"{'up to ' * any(one.turns < most for one in of)}{times(most)} in each"
     whole = sum(event.dur for event in group) / 1e9
@@ -111,7 +115,7 @@ def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
             f"{what} of {ops}: in the loop of {short(loops[0])}{within}, {which} is traced {turns}, and {compiler}. "
             f"Compiling took {duration(whole)}{anyway}."
         ),
-        advice=advice
+        advice=fill(advice, layers=_OF_LAYERS * _calls_modules(facts, largest.loop))
         + f" Begin with the outermost ({''.join(outer[-1:])}): where no turn needs another, jax.vmap does."
         * bool(outer and of_jax),
         evidence=listed(
@@ -121,9 +125,19 @@ def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
                 for one in group
             ]
         ),
-        discriminator=" ".join(sorted(names)),
+        discriminator=" ".join(sorted(functions)),
         also=[*(facts.place(stack) for one in of for stack in (one.code, one.stack)), line, *loops],
     )
+
+
+def _calls_modules(facts: Facts, stack: int) -> bool:
+    """Whether the loop lies in a module, or calls what it goes over."""
+    frames = facts.names.frames(stack)
+    turns = {
+        name for loop in facts.names.loops(stack) for one in nodes(loop.code, ast.For) for name in names(one.target)
+    }
+    calls = {called(one) for frame in frames for one in nodes(frame.code, ast.Call)}
+    return any(frame.func.rpartition(".")[2] in _MODULES for frame in frames) or not turns.isdisjoint(calls)
 
 
 def _spent(event: _Compiled) -> str:
