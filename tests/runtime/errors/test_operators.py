@@ -50,7 +50,7 @@ EVERYDAY = (
 )  # fmt: skip
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(6)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", EVERYDAY)
 def test_everyday_operators(name: str) -> None:

@@ -20,7 +20,7 @@ def no_programs_left():
     forget()
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("first", range(0, 300, AT_ONCE))
 def test_programs(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
