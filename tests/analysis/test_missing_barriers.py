@@ -43,6 +43,21 @@ def test_a_loop_inside_a_step_is_told_at_its_head_with_its_turns() -> None:
     assert finding.remedy.startswith("for turn in turns:\n")
 
 
+def test_one_loop_that_two_lines_call_is_one_finding_with_the_graphs_of_both() -> None:
+    story = Story()
+    loop = {"loops": 24, "loop": attack(story), "loop_ops": 45, "loop_shared": True}
+    for line, times in ((50, 1), (33, 5)):  # once before the epochs, then in each of them
+        cut = story.line(line, "xm.mark_step()", func="main", loops=(28,))
+        for _ in range(times):
+            story.trace(30)
+            story.barrier(cut, 40, f"cut at {line}", compile=2400, ops=24 * 45, **loop)
+    (finding,) = story.findings()
+    assert (finding.kind, finding.place.line) == ("missing_barrier", 16)
+    assert "by the barrier at line 50 (and at line 33)" in finding.cause
+    assert "4.80 s to compile 2 such graphs" in finding.cause
+    assert finding.cost_s > 2.4  # a turn of each remains
+
+
 @pytest.mark.parametrize(
     ("func", "numbers"),
     [

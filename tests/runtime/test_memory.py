@@ -322,3 +322,24 @@ def test_scalar_reads_shed_what_is_dead() -> None:
     assert cost["MarkStep"] == 0
     assert cost.reads == 130
     assert kept.tolist() == [3.5] * 8
+
+
+def test_a_trace_is_cut_where_least_of_it_is_alive() -> None:
+    """A cut within a pass would give its second half other graphs than all passes before it had."""
+    weight = torch.full((8,), 0.5).to("xla")
+
+    def one_pass(x: torch.Tensor) -> list[float]:
+        parts = []
+        for _ in range(12):
+            x = x * weight + 0.5
+            parts.append(x.sum())
+            assert parts[-1].item() >= 0.0
+        return torch.stack(parts).cpu().tolist()
+
+    expected = one_pass(torch.ones(8).to("xla"))
+    with counted() as cost:
+        for _ in range(60):
+            kept = torch.ones(8).to("xla")
+            assert one_pass(kept) == expected
+    assert cost.compiles <= 2
+    assert tapes.tape().node.depth < 2000

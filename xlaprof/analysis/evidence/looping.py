@@ -163,6 +163,15 @@ class Unbarred(NamedTuple):
     turns: int
     noun: str  # what the turns are called
 
+    def is_cut_at(self, facts: Facts, stack: int) -> bool:
+        """Whether a read or barrier ends a graph of as many turns: another call of the loop's function may have its."""
+        if stack == self.stack:
+            return True
+        site = facts.run.sites.get(stack)
+        if site is None or not site.loop or site.loops < NEARLY_ALL * self.turns:
+            return False
+        return head(self.loop) in facts.names.heads(site.loop)
+
     def follows(self, facts: Facts, record: CompileRecord) -> bool:
         """Whether a graph that is compiled again follows from it: its length, or what a read in the loop computes."""
         if record.stack == self.stack or not self.stack:

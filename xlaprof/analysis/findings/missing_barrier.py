@@ -18,9 +18,11 @@ from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, Moment
 from xlaprof.analysis.names import head
 from xlaprof.analysis.places import named
+from xlaprof.analysis.principles import NAMED
 from xlaprof.analysis.recompiles.extra import groups
 from xlaprof.analysis.whatif import replay
 from xlaprof.text.quantities import duration, plural, times
+from xlaprof.text.strings import enumerated
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -38,7 +40,7 @@ def _is_told(facts: Facts, found: Unbarred) -> bool:
 
 def _finding(facts: Facts, found: Unbarred) -> Finding:
     run, loop, count = facts.run, found.loop, found.turns
-    own = [record for record in run.compiles if record.stack == found.stack] or run.compiles
+    own = [record for record in run.compiles if found.is_cut_at(facts, record.stack)] or run.compiles
     largest: CompileRecord = max(own, key=lambda record: record.ops)
     unrolled = [record for record in own if record.ops * 2 > largest.ops]
     follow = [record for record in run.compiles if record.nth and record not in own and found.follows(facts, record)]
@@ -50,8 +52,10 @@ def _finding(facts: Facts, found: Unbarred) -> Finding:
     # which both it and the cut are called.
     place = loop if loop.line else facts.names.bracket(stack or largest.stack, largest.stack)[0]
     line = facts.place(stack)
+    others = sorted({named(place) for place in (facts.place(one.stack) for one in unrolled) if place.at != cut.at})
     is_read = largest.trigger == "read"
     by = f"by the {'read' if is_read else 'barrier'} at {named(cut)}" if cut.line else cut.file or "by the first read"
+    by += f" (and at {enumerated(others, NAMED)})" if others else ""
     mean = largest.ops // max(1, count)
     per_turn = 0 if site is None else min(site.loop_ops, mean) if count == site.loops else mean
     each = f", about {per_turn:,} for each" if per_turn else ""

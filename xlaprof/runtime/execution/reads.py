@@ -69,14 +69,22 @@ def settle(tape: Tape) -> None:
             tape.begin()
 
 
-def shed(tape: Tape) -> None:
-    """Cut the trace if most of it is dead, as in a program that reads value by value.
+def shed(tape: Tape, frames: tuple[RawFrame, ...]) -> None:
+    """Cut the trace if most of it is dead, as in a program that reads value by value: after a read.
 
-    PyTorch/XLA bounds its graphs too (``XLA_TRIM_GRAPH_SIZE``). As there, this does not count as a barrier.
+    What is alive is computed then, and is an input of what follows: graphs that nobody's program has. So the cut waits
+    for the read after which least is alive, as that at the end of a pass: while the trace doubles, reads are compared,
+    and the next that leaves no more than any of them is the one. PyTorch/XLA bounds its graphs too
+    (``XLA_TRIM_GRAPH_SIZE``). As there, this does not count as a barrier.
     """
     with tape.lock:
         depth = tape.node.depth
-        mostly_dead = depth > 2 * size(tape.node, slots_of(tape.live()))
-        tape.shed_at = 2 * depth
-    if mostly_dead:
-        barrier(tape, "read")
+        alive = size(tape.node, slots_of(tape.live()))
+        if depth <= 2 * tape.shed_at:
+            tape.least_alive = min(alive, tape.least_alive or alive)
+            return
+        if alive > tape.least_alive > 0 and depth <= 4 * tape.shed_at:
+            return
+        tape.shed_at, tape.least_alive = depth, 0
+    if depth > 2 * alive:
+        barrier(tape, "read", frames=frames)

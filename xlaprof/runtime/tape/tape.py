@@ -38,8 +38,8 @@ _epochs = itertools.count(1)
 #: limit of nodes in a trie (about 1 KB each); past it the least recently used quarter is forgotten
 MAX_NODES = int(os.environ.get("XLAPROF_TRIE_NODES", "250000"))
 
-#: with more operations on a tape, a read checks whether most of them are dead
-SHED = 1000
+#: with more operations on a tape, reads look whether most of them are dead
+SHED = 500
 
 #: scalars that are constants of the graph, as in PyTorch/XLA; others are inputs, so that they may change
 SPECIAL = (0, 1, -1) if os.environ.get("XLA_NO_SPECIAL_SCALARS", "0") in ("", "0", "false") else ()
@@ -70,9 +70,9 @@ class Tape:
     # Every operation reads several. Without slots, an instance of more than 30 attributes is a dict that is searched.
     __slots__ = (
         "_resting", "arrays", "by_array", "counted", "default", "device", "divergence", "eager", "epoch", "float_keys",
-        "floats", "given", "index", "input_at", "int_keys", "ints", "known", "let_go", "lock", "node", "nodes",
-        "owners", "partition", "pieces", "root", "seeded", "seeds", "shed_at", "sizes", "storages", "torch_device",
-        "viewed", "was_read",
+        "floats", "given", "index", "input_at", "int_keys", "ints", "known", "least_alive", "let_go", "lock", "node",
+        "nodes", "owners", "partition", "pieces", "root", "seeded", "seeds", "shed_at", "sizes", "storages",
+        "torch_device", "viewed", "was_read",
     )  # fmt: skip
 
     def __init__(self, index: int, device: jax.Device) -> None:
@@ -127,7 +127,8 @@ class Tape:
         self.sizes: dict[tuple[str, int], int] = {}
         #: has a value been read that stays pending? What only it needed may be dead by now (:mod:`.rewind`)
         self.was_read = False
-        self.shed_at = SHED
+        #: operations; the fewest of them that a read has left alive since there are more (:func:`.reads.shed`)
+        self.shed_at, self.least_alive = SHED, 0
 
     def turn_back(self, end: Node, live: list[Storage]) -> tuple[int, int]:
         """Begin a new trace that consists of the operations of this one until ``end``, and has its inputs until there.

@@ -302,8 +302,6 @@ def read(storages: list[Storage], op: str, *, keep_pending: bool = False) -> lis
     late = False
     with aside():
         tape = storages[0].tape
-        if tape.node.depth > tape.shed_at:
-            reads.shed(tape)
         arrays = reads.values(tape, storages, frames, op=op)
         if rec is not None:
             late = inflight.leaves_work(tape, arrays)
@@ -322,6 +320,8 @@ def read(storages: list[Storage], op: str, *, keep_pending: bool = False) -> lis
             for storage, array in zip(storages, arrays, strict=True):
                 reads.materialize(tape, storage, array)
             reads.settle(tape)
+        if tape.node.depth > tape.shed_at:
+            reads.shed(tape, frames)
         if tape.partition is not None:
             arrays = tape.partition.gathered(storages, arrays)
         with TraceAnnotation("PjRtComputationClient::TransferFromDevice"):
