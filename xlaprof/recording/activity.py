@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import os
 import sys
+import threading
 import time
 from types import CodeType, FrameType
 from typing import NamedTuple
@@ -139,6 +140,11 @@ def _find_body(code: CodeType, offset: int) -> frozenset[int] | None:
     return frozenset(line for begin, _, line in code.co_lines() if line is not None and offset < begin < end)
 
 
+_asking = threading.Lock()  # held while the interpreter's lock is forced, for the setting is the process's
+if hasattr(os, "register_at_fork"):  # a child begins with the program's own setting
+    os.register_at_fork(before=_asking.acquire, after_in_parent=_asking.release, after_in_child=_asking.release)
+
+
 def unchosen_moment() -> None:
     """Wait for a moment that the thread looked at does not choose, a millisecond at most.
 
@@ -146,10 +152,17 @@ def unchosen_moment() -> None:
     ``sys.getswitchinterval()`` (5 ms): in code that soon computes without the lock always there, whatever took the
     time before. So the lock is asked for again, at a moment of chance, and the owner forced to give it up at once.
     """
-    was = sys.getswitchinterval()
-    sys.setswitchinterval(min(was, _AT_ONCE_S))
+    moment_s = (_LEAST_NS + time.perf_counter_ns() % _CHANCE_NS) / 1e9
+    if not _asking.acquire(blocking=False):  # another thread forces it now, and restores what the program had set
+        time.sleep(moment_s)
+        return
     try:
-        time.sleep((_LEAST_NS + time.perf_counter_ns() % _CHANCE_NS) / 1e9)
+        was = sys.getswitchinterval()
+        sys.setswitchinterval(min(was, _AT_ONCE_S))
+        try:
+            time.sleep(moment_s)
+        finally:
+            if sys.getswitchinterval() < 2 * _AT_ONCE_S:  # else the program set it meanwhile
+                sys.setswitchinterval(was)
     finally:
-        if sys.getswitchinterval() < 2 * _AT_ONCE_S:  # else the program set it meanwhile
-            sys.setswitchinterval(was)
+        _asking.release()
