@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xlaprof.analysis.evidence.reading import SCALAR, advise_read
-from xlaprof.analysis.uses import Use, read_of
+from xlaprof.analysis.uses import Use, read_of, selection
 
 
 @pytest.mark.parametrize(
@@ -128,3 +128,19 @@ def test_a_line_that_reads_a_tensor_is_called_what_it_is() -> None:
     assert advise_read("aten::_to_copy", "", "words = tokens[row].tolist()", 10).name == ".tolist()"
     assert advise_read("aten::_to_copy", "", "xm.save(state, path)", 10).advice.startswith("Save less often")
     assert advise_read("aten::_to_copy", "", "loss.cpu()", 10).what == "a tensor"
+
+
+@pytest.mark.parametrize(
+    ("code", "selected"),
+    [
+        ("mine = prob[guess == c]", "guess == c"),
+        ("right = label[(guess == c) & ~(label < 0)] == c", "(guess == c) & ~(label < 0)"),
+        ("rows = jnp.argwhere(scores > 0.5)", "jnp.argwhere(scores > 0.5)"),
+        ("at, = jnp.where(alive)", "jnp.where(alive)"),
+        ("x = jnp.where(alive, x, 0)", ""),
+        ("x = table[index]", ""),
+        ("total += losses[0] if step == 3 else 0", ""),
+    ],
+)
+def test_what_selects_as_many_elements_as_values_decide(code: str, selected: str) -> None:
+    assert selection(code) == selected

@@ -14,6 +14,7 @@ import pytest
 
 import xlaprof
 from tests.sources.jitted import Tell, told
+from xlaprof.analysis.places import short
 from xlaprof.events import TransferFromDevice
 
 
@@ -74,6 +75,9 @@ def test_what_follows_the_length_of_one_mask_is_one_finding(tell: Tell) -> None:
     assert len(set(again)) >= 3  # it is several operations that are compiled again
     assert finding.count == 4 * len(again)
     assert finding.place.code == "hard = jnp.asarray(pool)[jnp.arange(30) < kept]"
+    assert finding.cause.startswith(
+        f"jnp.arange(30) < kept at {short(finding.place)} selects another number of elements each time (19 to 28), "
+    )
     assert "jnp.nonzero(mask, size=...)" in finding.advice
 
 

@@ -55,6 +55,8 @@ SIZED = {"range", "zeros", "ones", "full", "empty", "rand", "randn", "arange", "
 _LOGGED = {"print", "debug", "info", "warning", "error", "critical", "exception", "write", "add_scalar", "add_scalars",
            "log_dict", "log_metric", "log_metrics", "set_postfix", "set_postfix_str", "set_description", "append",
            "appendleft", "extend", "dict", "update", "writerow", "log"}  # fmt: skip
+#: functions whose result is as long as values decide, unless they are given its size
+_SELECTS = {"nonzero", "flatnonzero", "argwhere", "extract", "compress", "setdiff1d", "intersect1d", "union1d"}
 _LOGGERS = {"log", "logger", "logging", "wandb", "mlflow"}
 #: modules whose functions take Python numbers as such, but for arithmetic
 _PYTORCH = ("F", "nn.functional", "torch.nn.functional")
@@ -305,3 +307,25 @@ def needed_by_head(code: str, name: str) -> str:
         if isinstance(node, ast.For) and called(node.iter) == "range":
             return "loop"
     return ""
+
+
+def selection(code: str) -> str:
+    """What of a line selects as many elements as its values decide: a condition as an index, or ``nonzero()`` and the
+    like; "" where nothing is seen to."""
+    for node in nodes(code, ast.expr):
+        if isinstance(node, ast.Subscript) and _is_condition(node.slice):
+            return ast.unparse(node.slice)
+        if isinstance(node, ast.Call) and (
+            called(node) in _SELECTS or (called(node) in ("where", "unique") and len(given(node)) == 1)
+        ):
+            return ast.unparse(node)
+    return ""
+
+
+def _is_condition(node: ast.expr) -> bool:
+    """Whether an index is made of comparisons."""
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.Invert) and _is_condition(node.operand)
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.BitAnd | ast.BitOr | ast.BitXor) and _is_condition(node.left)
+    return isinstance(node, ast.Compare)

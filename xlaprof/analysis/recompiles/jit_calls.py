@@ -15,12 +15,14 @@ from msgspec.structs import replace
 from xlaprof.analysis.evidence.counted import Known, values
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.fold.jit import JitRecord
-from xlaprof.analysis.model import Finding, FromTo, Moment
+from xlaprof.analysis.model import Finding, FromTo, Moment, Place
+from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import HABIT, LARGE, LONG_S, MANY, MOST, NAMED, NEARLY_ALL
 from xlaprof.analysis.shapes import are_chosen, are_doubled, dims
 from xlaprof.analysis.statements import nodes
 from xlaprof.analysis.sums import grouped
+from xlaprof.analysis.uses import selection
 from xlaprof.events import ArgumentChange
 from xlaprof.text.quantities import duration, plural, times
 
@@ -285,7 +287,8 @@ def _finding(facts: Facts, cause: Group) -> Finding:
     event, change = group[0].event, group[0].event.changes[0]
     changes = [record.event.changes[0] for record in group]
     known = TEXTS if event.code else TEXTS | OUTSIDE
-    text = known.get(change.kind, TEXTS["function"])
+    selects = not event.code and change.kind == "shape" and _selecting(facts, records).line
+    text = known.get("selection" if selects else change.kind, TEXTS["function"])
     advice = text.advice if isinstance(text.advice, str) else text.advice(group)
     fields = _fields(facts, cause)
     if change.kind == "function" and fields["beside"]:
@@ -314,6 +317,12 @@ def _finding(facts: Facts, cause: Group) -> Finding:
     )
 
 
+def _selecting(facts: Facts, records: list[JitRecord]) -> Place:
+    """The line that decides by values how many elements the operations have; NOWHERE: none is seen to."""
+    lines = (facts.place(one.event.stack) for one in records)
+    return next((line for line in lines if selection(line.code)), NOWHERE)
+
+
 def _outside(facts: Facts, records: list[JitRecord]) -> str:
     """What of them are operations outside of jitted functions."""
     outside = [one for one in records if not one.event.code]
@@ -334,6 +343,7 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
     more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
     caller = facts.place(event.stack).func
     method = _METHOD.search(caller)
+    selecting, amounts = _selecting(facts, cause.records), sorted(_sizes_along(group)) or [0]
     several = len({record.event.changes[0].name for record in group}) > 1  # elements: it is the list that differs
     return {
         "name": (re.sub(r"\[\d+\]$", "", change.name) if several else change.name) or "an argument",
@@ -350,6 +360,8 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "caller": caller or "the function around this line",
         "method": f" ({_of_a_method(method[1])})" if method else "",
         "cleared": f" at {short(facts.place(event.cleared))}" if event.cleared else "",
+        "selected": f"{selection(selecting.code)} at {short(selecting)}",
+        "amounts": f"{amounts[0]:,} to {amounts[-1]:,}",
         "held": _held(of if change.kind == "function" else group),
         "it": "each" if len(functions) > 1 else "it",
         **_made(facts, of),

@@ -264,6 +264,11 @@ OUTSIDE = {
         "changed {went}",
         _advise_outside,
     ),
+    "selection": Text(
+        "{selected} selects another number of elements each time ({amounts}), and what runs on them outside of any "
+        "jitted function ({function}) is a program of its own for every number",
+        _advise_outside,
+    ),
     "parameter": Text(
         "This line, or what it calls, runs JAX's {function} outside of any jitted function, and the function that it "
         "is given is a new object each time: it is traced and compiled at every call",
