@@ -11,6 +11,9 @@ _T = TypeVar("_T")
 _Key = TypeVar("_Key", bound=Hashable)
 _Number = TypeVar("_Number", int, float)
 
+#: what is kept one by one of a kind of event, or apart by place or name: memory is bounded, however long a program runs
+RECORDS = 10_000
+
 
 class Tally(msgspec.Struct):
     """What is counted of one thing."""

@@ -123,7 +123,7 @@ def activities(run: Fold) -> Iterator[Activity]:
     """The program's own activities in a settled run: no compiles, transfers, tracing."""
     names = run.names
     # the functions on the stack when a barrier is reached, a jitted function is called
-    callers = {stack for one in run.jit.functions.values() if one.name for stack in one.callers}
+    callers = run.jit.callers
     if not run.sites and not callers:  # work that a watched device is handed, by PyTorch's own functions
         callers = {stack for stack, state in (*run.looks, *run.looks_waiting) if state in ("torch", "device")}
     lines = (frame.acting for stack in (*run.sites, *callers) for frame in names.frames(stack))

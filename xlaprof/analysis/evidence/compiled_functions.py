@@ -240,14 +240,6 @@ def _forgotten(facts: Facts, functions: tuple[FunctionTally, ...]) -> Iterator[s
 # -- what the loop calls beside it
 
 
-def running_ns(facts: Facts) -> float:
-    """The time that neither imports nor compiling took."""
-    imports = sum(ns for (_, state), ns in facts.run.looks_before.items() if state == "import")
-    compiling = sum(one.dur for one in facts.run.torch_compile.functions.values())
-    compiling += sum(one.dur for one in facts.run.jit.functions.values())
-    return max(1.0, facts.wall_s * 1e9 - imports - compiling)
-
-
 def calls_beside(facts: Facts) -> Iterator[Finding]:
     """Calls of the loop that never reach compiled code, and take much of the time of its turns: a finding for each.
 
@@ -256,7 +248,7 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
     optimizer's step, is the program's own work; so is what is called once. Checkpoints are a finding also where that
     line writes them by itself, or calls the compiled code too, as a library's loop does, if they come again and again.
     """
-    names, running, spine = facts.names, running_ns(facts), _spine(facts)
+    names, running, spine = facts.names, facts.running_s * 1e9, _spine(facts)
     functions, lines = {one[:2] for one in spine}, {(one[0], one[2]) for one in spine}
     jit, least = facts.run.jit, (LARGE if facts.run.jit.functions else DEAR) * running
     compiles = (*jit.compiled_at, *(stack for stack, _ in jit.functions))  # a function is traced there
@@ -294,8 +286,8 @@ def looked_up(finding: Finding) -> frozenset[tuple[int | str, ...]]:
 
 def _spine(facts: Facts) -> set[tuple[str, str, int]]:
     """The lines that call what is compiled, and those that call them: file, function, line."""
-    known, jitted = facts.run.torch_compile, (one for one in facts.run.jit.functions.values() if one.name)
-    stacks = [*known.calls, *(one.event.stack for one in known.recompiles), *(s for one in jitted for s in one.callers)]
+    known = facts.run.torch_compile
+    stacks = [*known.calls, *(one.event.stack for one in known.recompiles), *facts.run.jit.callers]
     return {(one.file, one.func, one.line) for stack in stacks for one in facts.names.frames(stack)}
 
 

@@ -162,8 +162,7 @@ class Facts:
             self.ended_by[id] = ended_by or said.advice
         of_the_line = kind in library_options.OF_THE_LINE if of_the_line is None else of_the_line
         if trifle is None:  # compiling by JAX takes seconds, beside which little counts
-            little = max(found.cost_s, found.gain_s) < TRIFLE * self.wall_s
-            trifle = bool(self.run.jit.functions) and (little or not self._is_felt(found))
+            trifle = bool(self.run.jit.functions) and not self._is_felt(found)
         librarys = bool(place.library) and of_the_line and not said.is_option
         told = librarys and self._compiles_long(cut or NOTHING)
         if told:
@@ -217,8 +216,9 @@ class Facts:
     def _is_felt(self, finding: Finding) -> bool:
         """Whether it costs enough for a change to be worth it: of the run, or of the steps, where there are many."""
         step = self.steps[0].median_s if self.step_count >= MANY else math.inf
-        of_the_run = max(finding.cost_s, finding.gain_s) >= WORTH_SAYING * self.wall_s
-        return of_the_run or finding.cost_per_step_s > FELT * step
+        whole = max(finding.cost_s, finding.gain_s)
+        of_a_step = whole >= TRIFLE * self.wall_s and finding.cost_per_step_s > FELT * step
+        return of_a_step or whole >= WORTH_SAYING * self.wall_s
 
     def often(self, rhythm: Rhythm) -> str:
         """ "every step", "3 times a step"; empty where steps are not known."""
@@ -228,6 +228,13 @@ class Facts:
     def wall_s(self) -> float:
         """Seconds from the begin of the recording to its last event."""
         return max(1, self.run.last - (self.run.begin or 0)) / 1e9
+
+    @cached_property
+    def running_s(self) -> float:
+        """Seconds of the run that neither imports nor compiling by Python's compilers took."""
+        imports = sum(ns for (_, state), ns in self.run.looks_before.items() if state == "import")
+        functions = (*self.run.torch_compile.functions.values(), *self.run.jit.functions.values())
+        return max(1e-9, self.wall_s - (imports + sum(one.dur for one in functions)) / 1e9)
 
     @property
     def uncompiling_s(self) -> float:

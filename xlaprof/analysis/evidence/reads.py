@@ -303,7 +303,7 @@ _TAKES = frozenset({"dynamic_slice", "slice", "gather", "squeeze", "reshape"})
 def takes_outside(facts: Facts, place: Place) -> bool:
     """Whether a line only takes elements out of arrays, outside of JAX's jitted functions. Where the turns of its loop
     call one, the arrays may be other ones in each."""
-    calls = (facts.place(stack) for one in facts.run.jit.functions.values() if one.name for stack in one.callers)
+    calls = map(facts.place, facts.run.jit.callers)
     if (place.file, place.func, place.loop) in {(one.file, one.func, one.loop) for one in calls}:
         return False
     names = facts.once(_outside).get(place.at, set())

@@ -35,7 +35,7 @@ from xlaprof.analysis.evidence.activities import (
     recording,
 )
 from xlaprof.analysis.evidence.collecting import COLLECTS, asked, asked_for
-from xlaprof.analysis.evidence.compiled_functions import calls_beside, running_ns
+from xlaprof.analysis.evidence.compiled_functions import calls_beside
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
@@ -69,8 +69,7 @@ _SEEN = 0.3  # share of the looks at what takes the time: at fewer it is one thi
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each scope, stretch of Python or other activity of the host, whichever lines of loops call it."""
-    compiling = facts.run.window.idle.causes.get(host.COMPILE)
-    window = max(1, facts.idle.window_s * 1e9 - (compiling.total if compiling else 0))
+    window = max(1, facts.uncompiling_s * 1e9)
     copies = {facts.place(one.event.stack).at for one in facts.once(copying)}  # in which XLA copies: a finding
     habits = [
         activity
@@ -221,7 +220,7 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
             loop = facts.place(stack)
             made = (facts.place(one.made) for one in run.batches if one.stack == stack and one.made)
             drawn.setdefault(_drawing(facts, next(made, loop)), {})[stack] = waits
-    running = running_ns(facts)
+    running = facts.running_s * 1e9
     for place, loops in drawn.items():
         whole = merged(PauseTally, loops.values())
         total, count, longest = whole.total, whole.count, whole.most  # it may be the first, for which workers start
@@ -251,7 +250,7 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
 
 def _collects(facts: Facts) -> Iterator[Finding]:
     """Collections that the program asks for again and again, between calls of what is compiled."""
-    running = running_ns(facts)
+    running = facts.running_s * 1e9
     for place, pauses in asked_for(facts).items():
         whole = merged(PauseTally, [one for _, one in pauses])
         if whole.total < max(FELT * running, WORTH_SAYING * facts.wall_s * 1e9, _WORTH_NS):

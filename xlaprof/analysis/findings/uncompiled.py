@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xlaprof.analysis.evidence.compiled_functions import running_ns
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
@@ -27,9 +26,8 @@ def find(facts: Facts) -> Iterator[Finding]:
     ended = end is not None and not end.error
     if not stacks or not ended or known.functions or known.breaks or known.failed or known.limited:
         return
-    ran = running_ns(facts) / 1e9
     places = sorted((facts.place(stack) for stack in stacks), key=lambda place: place.at)
-    if ran < LONG_S:
+    if facts.running_s < LONG_S:
         return
     where = f" (and at {', '.join(map(short, places[1:]))})" if len(places) > 1 else ""
     yield facts.finding(
@@ -42,8 +40,8 @@ def find(facts: Facts) -> Iterator[Finding]:
         trifle=False,
         cause=(
             f"torch.compile is called here{where}, and what it returned was never called: nothing was compiled, and "
-            f"the program ran {duration(ran)} without. A method of a compiled module other than forward runs as it was "
-            "before, and so does what is called by its old name."
+            f"the program ran {duration(facts.running_s)} without. A method of a compiled module other than forward "
+            "runs as it was before, and so does what is called by its old name."
         ),
         advice=(
             "Call what torch.compile returns (model(x), which runs forward), or compile the method that is called: "

@@ -7,11 +7,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from xlaprof.analysis.names import Ids
+from xlaprof.analysis.sums import RECORDS
 from xlaprof.events import Evicted, Kept, Live
 
 from .series import Series
-
-_RECORDS = 10_000
 
 
 class Reading(NamedTuple):
@@ -46,7 +45,7 @@ class Alive:
             self.kept = replace(event.kept, puts=list(dict.fromkeys(event.kept.puts)))
 
     def on_evicted(self, event: Evicted) -> None:
-        if len(self.evicted) < _RECORDS:
+        if len(self.evicted) < RECORDS:
             self.evicted.append(event.t)
 
     def merge(self, other: Alive, ids: Ids) -> None:
@@ -57,4 +56,4 @@ class Alive:
             self.kept = other.kept and replace(other.kept, puts=[ids.stack(place) for place in other.kept.puts])
         self.readings.merge(other.readings)
         self.most = max(self.most, other.most, key=lambda one: one.bytes if one is not None else -1)
-        self.evicted += other.evicted[: _RECORDS - len(self.evicted)]
+        self.evicted += other.evicted[: RECORDS - len(self.evicted)]

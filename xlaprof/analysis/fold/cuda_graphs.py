@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from xlaprof.analysis.names import Ids
+from xlaprof.analysis.sums import RECORDS
 from xlaprof.events import CudaGraph, NoCudaGraph
 
-_RECORDS = 10_000
 _STACKS, _TEXTS = ("stack", "code", "resumed", "line"), ("func",)
 
 
@@ -19,9 +19,9 @@ class CudaGraphs:
 
     def on(self, event: CudaGraph | NoCudaGraph) -> None:
         if isinstance(event, NoCudaGraph):
-            if len(self.without) < _RECORDS:
+            if len(self.without) < RECORDS:
                 self.without.append(event)
-        elif len(self.recorded) < _RECORDS:
+        elif len(self.recorded) < RECORDS:
             self.recorded.append(event)
         else:
             self.further += 1

@@ -6,9 +6,9 @@ import msgspec
 from msgspec.structs import replace
 
 from xlaprof.analysis.names import Ids
+from xlaprof.analysis.sums import RECORDS
 from xlaprof.events import Compile, DynamoCompile, FrozenCompile, JitCompile
 
-_RECORDS = 10_000
 _BY: dict[type, str] = {Compile: "xla", DynamoCompile: "torch.compile", JitCompile: "jax"}
 
 
@@ -27,7 +27,7 @@ class Frozen:
         self._begun: dict[tuple[int, str], FrozenRecord] = {}  # by thread and who compiles
 
     def on_frozen(self, event: FrozenCompile) -> None:
-        if len(self.records) < _RECORDS:
+        if len(self.records) < RECORDS:
             record = FrozenRecord(event)
             self.records.append(record)
             if not event.refused:
@@ -41,5 +41,5 @@ class Frozen:
 
     def merge(self, other: Frozen, ids: Ids) -> None:
         """Add another recording's, which stays as it is, its ids mapped to ours."""
-        for record in other.records[: _RECORDS - len(self.records)]:
+        for record in other.records[: RECORDS - len(self.records)]:
             self.records.append(replace(record, event=ids.mapped(record.event, ("stack",), ("func",))))

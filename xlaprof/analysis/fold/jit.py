@@ -9,13 +9,11 @@ import msgspec
 from msgspec.structs import replace
 
 from xlaprof.analysis.names import Ids
-from xlaprof.analysis.principles import HABIT
-from xlaprof.analysis.sums import Tally, add_bounded, kept
+from xlaprof.analysis.principles import HABIT, KEPT
+from xlaprof.analysis.sums import RECORDS, Tally, add_bounded, kept
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.events import DeviceWait, HostCallbacks, JitCompile, JitProgram, OutsideOperations, Undonated
 
-_RECORDS = 10_000
-_REASONS = 8
 MANY = 16  # times that a line makes the same operation in a program: it may be a loop's
 
 JOINED = 100  # arrays that one operation joins: nobody writes as many by hand
@@ -102,10 +100,15 @@ class Jit:
             Undonated: self.on_undonated,
         }
 
+    @property
+    def callers(self) -> set[int]:
+        """Stacks of the lines that call jitted functions."""
+        return {stack for one in self.functions.values() if one.name for stack in one.callers}
+
     def on_compile(self, event: JitCompile, step: int) -> None:
         # what no call needed was asked for (``f.lower().compile()``): it is a function's, and no operation of the line
         key = (event.code or event.stack, event.func if event.code or not event.known else 0)
-        tally = kept(self.functions, key, _RECORDS, lambda: JitTally(key[1]))
+        tally = kept(self.functions, key, RECORDS, lambda: JitTally(key[1]))
         apart = event.stack not in tally.callers
         tally.programs += 1
         tally.dur += event.dur
@@ -114,44 +117,44 @@ class Jit:
         tally.backend += event.backend
         tally.cached += event.dur * event.cached
         if event.unkept:
-            add_bounded(tally.unkept, event.unkept, event.backend, _REASONS)
+            add_bounded(tally.unkept, event.unkept, event.backend, KEPT)
         tally.callers.add(event.stack)
-        add_bounded(self.compiled_at, event.stack, event.dur, _RECORDS)
+        add_bounded(self.compiled_at, event.stack, event.dur, RECORDS)
         if event.versions and not key[1]:
-            add_bounded(self.again_at, event.stack, event.dur, _RECORDS)
-        if event.arrays >= JOINED and not event.code and len(self.joins) < _RECORDS:
+            add_bounded(self.again_at, event.stack, event.dur, RECORDS)
+        if event.arrays >= JOINED and not event.code and len(self.joins) < RECORDS:
             self.joins.append(event)
-        if event.turns >= HABIT and len(self.unrolled) < _RECORDS:
+        if event.turns >= HABIT and len(self.unrolled) < RECORDS:
             self.unrolled.append(event)
         if event.versions and event.changes:
             tally.again += event.code > 0
-            if len(self.records) < _RECORDS:
+            if len(self.records) < RECORDS:
                 self.records.append(JitRecord(event, step, apart))
 
     def on_program(self, event: JitProgram) -> None:
         self._add_needs(event, 1)
 
     def _add_needs(self, program: JitProgram, programs: int) -> None:
-        kept(self.needs, (program.func, program.stack), _RECORDS, lambda: Needs(program)).add(program, programs)
+        kept(self.needs, (program.func, program.stack), RECORDS, lambda: Needs(program)).add(program, programs)
 
     def on_undonated(self, event: Undonated) -> None:
-        if len(self.undonated) < _RECORDS:
+        if len(self.undonated) < RECORDS:
             self.undonated.append(event)
 
     def on_wait(self, event: DeviceWait, step: int) -> None:
-        tally = kept(self.waits, event.stack, _RECORDS, WaitTally)
+        tally = kept(self.waits, event.stack, RECORDS, WaitTally)
         tally.count += 1
         tally.dur += event.dur
         tally.rhythm.at(step)
 
     def on_outside(self, event: OutsideOperations) -> None:
-        tally = kept(self.outside, event.stack, _RECORDS, Counted)
+        tally = kept(self.outside, event.stack, RECORDS, Counted)
         tally.count += event.calls
         tally.events += 1
         tally.functions |= {event.func}
 
     def on_callbacks(self, event: HostCallbacks) -> None:
-        tally = kept(self.callbacks, event.stack, _RECORDS, Counted)
+        tally = kept(self.callbacks, event.stack, RECORDS, Counted)
         tally.count += event.calls
         tally.events += 1
         tally.ns += event.ns
@@ -171,7 +174,7 @@ class Jit:
                 collectives=[replace(one, stack=ids.stack(one.stack)) for one in need.largest.collectives],
             )
             self._add_needs(largest, need.programs)
-        for undonated in other.undonated[: _RECORDS - len(self.undonated)]:
+        for undonated in other.undonated[: RECORDS - len(self.undonated)]:
             self.undonated.append(ids.mapped(undonated, ("stack",), ("func",)))
         for (place, name), theirs in other.functions.items():
             name = ids.text(name)
@@ -179,18 +182,18 @@ class Jit:
             mine.merge(replace(theirs, callers=set(map(ids.stack, theirs.callers))))
         for ours_at, theirs_at in ((self.compiled_at, other.compiled_at), (self.again_at, other.again_at)):
             for place, ns in theirs_at.items():
-                add_bounded(ours_at, ids.stack(place), ns, _RECORDS)
+                add_bounded(ours_at, ids.stack(place), ns, RECORDS)
         for record in other.records:
             self.records.append(
                 replace(record, event=ids.mapped(record.event, ("stack", "code", "cleared"), ("func",)))
             )
-        for event in other.joins[: _RECORDS - len(self.joins)]:
+        for event in other.joins[: RECORDS - len(self.joins)]:
             self.joins.append(ids.mapped(event, ("stack", "code", "loop"), ("func",)))
-        for event in other.unrolled[: _RECORDS - len(self.unrolled)]:
+        for event in other.unrolled[: RECORDS - len(self.unrolled)]:
             self.unrolled.append(ids.mapped(event, ("stack", "code", "loop"), ("func",)))
         for stack, waits in other.waits.items():
-            kept(self.waits, ids.stack(stack), _RECORDS, WaitTally).merge(waits)
+            kept(self.waits, ids.stack(stack), RECORDS, WaitTally).merge(waits)
         for ours, lines in ((self.outside, other.outside), (self.callbacks, other.callbacks)):
             for stack, ran in lines.items():
                 named = replace(ran, functions=set(map(ids.text, ran.functions)))
-                kept(ours, ids.stack(stack), _RECORDS, Counted).merge(named)
+                kept(ours, ids.stack(stack), RECORDS, Counted).merge(named)

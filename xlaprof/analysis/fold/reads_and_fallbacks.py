@@ -6,7 +6,8 @@ from collections import deque
 
 import msgspec
 
-from xlaprof.analysis.sums import add_bounded, tally_of
+from xlaprof.analysis.principles import STOPS_NS
+from xlaprof.analysis.sums import RECORDS, add_bounded, tally_of
 from xlaprof.analysis.timeline import host
 from xlaprof.events import Execute, Fallback, Selected, StepDigest, TransferFromDevice, TransferToDevice
 
@@ -14,9 +15,7 @@ from .recording import Recording
 from .tallies import FallbackTally, ReadTally, Timed, UploadTally
 
 PLACES = 16_384  # places kept apart; all further ones count as one unknown place
-PENDING = 10_000  # reads and fallbacks held until a step claims them
 AT_HAND = 16  # uploads that may still turn out to belong to a fallback
-STALL_NS = 20_000  # waiting for the device from which on a read stalls the host
 
 
 class Read(msgspec.Struct):
@@ -48,10 +47,10 @@ class ReadsAndFallbacks(Recording):
         self.busy_until = 0  # when the device would finish its work if it never had to wait for it
         self.last_execution_end = 0
         self.last_transfer = (0, 0)  # when and at which stack the main thread last ended a transfer or fallback
-        self.reads_since_step: deque[Read] = deque(maxlen=PENDING)
-        self.reads_since_barrier: deque[Read] = deque(maxlen=PENDING)
-        self.reads_since_execution: deque[Read] = deque(maxlen=PENDING)
-        self.fallbacks_since_step: deque[tuple[FallbackTally, int]] = deque(maxlen=PENDING)
+        self.reads_since_step: deque[Read] = deque(maxlen=RECORDS)
+        self.reads_since_barrier: deque[Read] = deque(maxlen=RECORDS)
+        self.reads_since_execution: deque[Read] = deque(maxlen=RECORDS)
+        self.fallbacks_since_step: deque[tuple[FallbackTally, int]] = deque(maxlen=RECORDS)
         self.recent_uploads: deque[TransferToDevice] = deque(maxlen=AT_HAND)
 
     def _on_read(self, event: TransferFromDevice) -> None:
@@ -67,7 +66,7 @@ class ReadsAndFallbacks(Recording):
         read = Read(tally, event, end)
         # the second condition: where the device works while the host hands over, as with small programs on the CPU,
         # the host waited then
-        if not event.late and (wait > STALL_NS or start < self.busy_until):
+        if not event.late and (wait > STOPS_NS or start < self.busy_until):
             read.stalled = 1
         tally.add(1, dur, dur, wait, event.bytes, int(event.late), read.stalled)
         tally.rhythm.at(self.steps_ended)
@@ -99,7 +98,7 @@ class ReadsAndFallbacks(Recording):
                 self.came_again[event.stack] = event.what
 
     def _on_selected(self, event: Selected) -> None:
-        add_bounded(self.selections, (event.stack, event.op), 1, PENDING)
+        add_bounded(self.selections, (event.stack, event.op), 1, RECORDS)
 
     def _on_fallback(self, event: Fallback) -> None:
         start = event.t

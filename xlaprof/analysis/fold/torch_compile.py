@@ -15,8 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from xlaprof.analysis.names import Ids
-from xlaprof.analysis.principles import HABIT
-from xlaprof.analysis.sums import Tally, add_bounded, kept
+from xlaprof.analysis.principles import HABIT, KEPT
+from xlaprof.analysis.sums import RECORDS, Tally, add_bounded, kept
 from xlaprof.events import (
     Autotune,
     Compile,
@@ -37,17 +37,10 @@ from .tallies import StepTally
 #: kinds of events that :meth:`TorchCompile.on` takes
 TOLD = CompileAsked, Autotune, GeneratedCode, TimedGraph, GraphCalls
 
-_RECORDS = 10_000
-_FRAMES = 1_000  # numbers of frames kept apart per function
 RAISED = "GB0088"  # the program's own exception leaves the function: this break loses nothing
 _UNSUPPORTED = "Unsupported"  # Dynamo gives the function up, and the program goes on
-_PHASES = 32  # kept apart
 _FEW = 8  # operations: as many come again by chance
-_RESETS = 32  # lines kept apart per function
-_KERNELS = 512  # kept apart per function
 _STEPS = 4  # names of steps that are looked at when a limit is hit
-_SETTINGS = 4_096  # kept apart
-_OPEN = 1_000  # compilations whose end is still to come
 
 
 #: phases of the compiler behind Dynamo
@@ -194,7 +187,7 @@ class TorchCompile:
         self.generated: list[GeneratedCode] = []
         self.converting: list[DynamoCompile] = []  # first versions that make numbers wider, or copy between devices
         self.ran = Ran()
-        self._latest_spans: deque[tuple[int, int]] = deque(maxlen=_FRAMES)  # t and dur of what was compiled
+        self._latest_spans: deque[tuple[int, int]] = deque(maxlen=RECORDS)  # t and dur of what was compiled
         self._in_steps: dict[tuple[int, int], int] = {}  # (name, which of them) -> ns of compiling
         self._open_breaks: dict[str, list[BreakTally]] = {}  # compile id -> breaks since it began
         self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest with that id
@@ -213,18 +206,18 @@ class TorchCompile:
         elif isinstance(event, Autotune):
             self.on_tuned(event)
         elif isinstance(event, GeneratedCode):
-            if len(self.generated) < _RECORDS:
+            if len(self.generated) < RECORDS:
                 self.generated.append(event)
-        elif len(self.asked) < _RECORDS:
+        elif len(self.asked) < RECORDS:
             self.asked.add(event.stack)
 
     def on_break(self, event: GraphBreak, step: int) -> None:
-        tally = kept(self.breaks, (event.stack, event.reason), _RECORDS, lambda: BreakTally(event, step))
+        tally = kept(self.breaks, (event.stack, event.reason), RECORDS, lambda: BreakTally(event, step))
         tally.count += 1
         if event.skipped:
             tally.inside.add(event.inside)
         if event.compile:
-            if len(self._open_breaks) >= _OPEN:
+            if len(self._open_breaks) >= RECORDS:
                 self._open_breaks.clear()
             self._open_breaks.setdefault(event.compile, []).append(tally)
 
@@ -233,9 +226,9 @@ class TorchCompile:
         seen = function.callers if function is not None else set()
         another = event.fresh and (function is None or step <= function.step)
         record = RecompileRecord(event, step, event.stack not in seen, another)
-        if len(self.recompiles) < _RECORDS:
+        if len(self.recompiles) < RECORDS:
             self.recompiles.append(record)
-        if len(self._again) >= _RECORDS:
+        if len(self._again) >= RECORDS:
             self._again.clear()
         self._again[event.compile] = record
 
@@ -248,7 +241,7 @@ class TorchCompile:
         """A step has ended, the so-manieth of its name."""
         spent = sum(dur for _, dur in takewhile(lambda span: span[0] >= start, reversed(self._latest_spans)))
         if spent:
-            if len(self._in_steps) >= _RECORDS:
+            if len(self._in_steps) >= RECORDS:
                 self._in_steps.clear()
             self._in_steps[name, number] = spent
 
@@ -270,7 +263,7 @@ class TorchCompile:
         record = self._again.get(event.compile)
         if record is not None:
             record.limit = event
-        elif len(self.limits) < _RECORDS:
+        elif len(self.limits) < RECORDS:
             self.limits.append((event, step))
 
     def on_compile(self, event: DynamoCompile, step: int) -> None:
@@ -285,21 +278,21 @@ class TorchCompile:
         #: without what its breaks are charged with
         dur = event.dur - (event.restarted if breaks else 0)
         failed = event.fail not in ("", _UNSUPPORTED) and not event.compiled and (record is None or not record.limit)
-        if failed and len(self.failed) < _RECORDS:
+        if failed and len(self.failed) < RECORDS:
             self.failed.append(event)
             self.recompiles = [one for one in self.recompiles if one is not record]
         elif record is not None:
             record.dur += dur
         self._latest = record
         self._pieces = []
-        if event.turns >= HABIT and record is None and not failed and len(self.unrolled) < _RECORDS:
+        if event.turns >= HABIT and record is None and not failed and len(self.unrolled) < RECORDS:
             self.unrolled.append(event)
-        if event.conversions and record is None and not failed and len(self.converting) < _RECORDS:
+        if event.conversions and record is None and not failed and len(self.converting) < RECORDS:
             self.converting.append(event)
         if event.ops and event.compiled and record is None:
             sides = [(self.before, tally.event.stack) for tally in breaks]
             for table, stack in [*sides, (self.behind, event.resumed)]:
-                if stack and len(table) < _RECORDS:
+                if stack and len(table) < RECORDS:
                     self._pieces.append(table.setdefault(stack, PieceTally()))
             for piece in self._pieces:
                 piece.begin(dur)
@@ -309,7 +302,7 @@ class TorchCompile:
             tally.callers.add(event.stack)
             (tally.cut if event.compiled else tally.plain).add(part)
         key = (event.code, event.func)
-        function = kept(self.functions, key, _RECORDS, lambda: FunctionTally(event.func, step, event.backend))
+        function = kept(self.functions, key, RECORDS, lambda: FunctionTally(event.func, step, event.backend))
         self._function = function
         if not event.backward and not event.resumed and event.compile.endswith("/0"):
             function.callers.clear()  # Dynamo begins anew, also after a reset
@@ -318,12 +311,12 @@ class TorchCompile:
         function.dur += event.dur
         self._latest_spans.append((event.t, event.dur))
         self.ran.on_compiled(event.t, event.dur)
-        if len(function.spans) < _FRAMES:
+        if len(function.spans) < RECORDS:
             function.spans.append((event.t, event.dur))
         for phase, ns in event.phases.items():
-            add_bounded(function.phases, phase, ns, _PHASES)
+            add_bounded(function.phases, phase, ns, KEPT)
         for kernel, ns in self._tuned.items():
-            add_bounded(function.tuned, kernel, ns, _KERNELS)
+            add_bounded(function.tuned, kernel, ns, RECORDS)
         self._tuned = {}
         function.backend = event.backend or function.backend
         function.callers.add(event.stack)
@@ -333,7 +326,7 @@ class TorchCompile:
             function.unknown += dur * (later and not failed)
             if not event.compiled:
                 function.plain.add(event.resumed)
-        call = kept(self.calls, event.stack, _RECORDS, lambda: CallTally(event))
+        call = kept(self.calls, event.stack, RECORDS, lambda: CallTally(event))
         call.compiles += 1
         call.dur += event.dur
         call.broken = call.broken or any(tally.event.gb != RAISED for tally in breaks)
@@ -343,10 +336,10 @@ class TorchCompile:
             if event.ops and event.phases:
                 self._with_backend(event)
             if event.forgotten and event.ops and record is None:
-                add_bounded(function.forgotten, event.forgotten, 1, _RESETS)
-                add_bounded(function.forgotten_ns, event.forgotten, event.dur, _RESETS)
+                add_bounded(function.forgotten, event.forgotten, 1, KEPT)
+                add_bounded(function.forgotten_ns, event.forgotten, event.dur, KEPT)
             if event.operations and event.ops >= _FEW and record is None and not event.forgotten:
-                other = kept(self._parts, event.operations, _RECORDS, lambda: part) != part
+                other = kept(self._parts, event.operations, RECORDS, lambda: part) != part
                 function.alike += other
                 function.alike_ns += other * event.dur
             function.versions += event.ops > 0
@@ -354,18 +347,18 @@ class TorchCompile:
             function.again += event.ops > 0 and record is not None
             function.parts_most = max(function.parts_most, event.parts)
             function.bucket_most = max(function.bucket_most, event.bucket)
-            if event.graph and len(function.texts) < _FRAMES:
+            if event.graph and len(function.texts) < RECORDS:
                 function.texts.add((event.graph, event.ops))
                 if made_of is not None:
                     function.keys.setdefault(event.graph, made_of)
             call.ops += event.ops
-            if event.ops and len(function.graphs) < _FRAMES:
+            if event.ops and len(function.graphs) < RECORDS:
                 function.graphs.add(event.compile.rpartition("/")[0])
 
     def _key(self, key: Mapping[str, str]) -> CacheKey:
         """A graph's key, whose settings are told where they are not as they were."""
         changed = {name: value for name, value in key.items() if name.startswith(SETTING)}
-        if changed and len(self._settings) < _SETTINGS:
+        if changed and len(self._settings) < RECORDS:
             self._settings = {**self._settings, **changed}
         return CacheKey({name: value for name, value in key.items() if name not in changed}, self._settings)
 
@@ -389,12 +382,12 @@ class TorchCompile:
         """Of a kernel that was tuned when it first ran, this is time of compiling too."""
         function = self.functions.get((event.code, event.func))
         if not event.apart:
-            add_bounded(self._tuned, event.kernel, event.dur, _KERNELS)  # the event of its compilation follows
+            add_bounded(self._tuned, event.kernel, event.dur, RECORDS)  # the event of its compilation follows
         elif function is not None:
-            add_bounded(function.tuned, event.kernel, event.dur, _KERNELS)
+            add_bounded(function.tuned, event.kernel, event.dur, RECORDS)
             function.dur += event.dur
             self._latest_spans.append((event.t, event.dur))
-            add_bounded(function.phases, "autotuning", event.dur, _PHASES)
+            add_bounded(function.phases, "autotuning", event.dur, KEPT)
 
     def on_lowered(self, event: Compile) -> None:
         """XLA compiled the graph that Dynamo captured last."""
@@ -402,7 +395,7 @@ class TorchCompile:
         self.ran.on_compiled(event.t, event.dur)
         if self._function is not None:
             self._function.dur += event.dur
-            add_bounded(self._function.phases, "XLA", event.dur, _PHASES)
+            add_bounded(self._function.phases, "XLA", event.dur, KEPT)
         if self._latest is not None:
             self._latest.dur += event.dur
         for piece in self._pieces:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from xlaprof.analysis.names import Ids
-from xlaprof.analysis.sums import Tally, add_bounded, add_counts, tally_of
+from xlaprof.analysis.principles import KEPT
+from xlaprof.analysis.sums import RECORDS, Tally, add_bounded, add_counts, tally_of
 from xlaprof.events import TorchTpuBatch
-
-_RECORDS = 10_000
-_REASONS, _PLACES = 256, 1_000
 
 
 class CutTally(Tally):
@@ -30,19 +28,19 @@ class TorchTpu:
         self.changed: list[TorchTpuBatch] = []  # for which a program was made, though one was there for a similar one
 
     def on(self, event: TorchTpuBatch) -> None:
-        tally = tally_of(self.reasons, event.reason, _REASONS, "", CutTally)
+        tally = tally_of(self.reasons, event.reason, KEPT, "", CutTally)
         tally.count += 1
         tally.cached += event.cached
         tally.failed += event.failed
         tally.dur += 0 if event.cached else event.dur
-        add_bounded(tally.places, event.stack, 1, _PLACES)
-        if event.new and len(self.changed) < _RECORDS:
+        add_bounded(tally.places, event.stack, 1, RECORDS)
+        if event.new and len(self.changed) < RECORDS:
             self.changed.append(event)
 
     def merge(self, other: TorchTpu, ids: Ids) -> None:
         """Add another recording's, which stays as it is, its ids mapped to ours."""
         for reason, theirs in other.reasons.items():
-            mine = tally_of(self.reasons, reason, _REASONS, "", CutTally)
+            mine = tally_of(self.reasons, reason, KEPT, "", CutTally)
             places = dict(mine.places)
             add_counts(places, {ids.stack(place): count for place, count in theirs.places.items()})
             mine.merge(theirs)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from xlaprof import events as ev
-from xlaprof.analysis.sums import add_bounded, kept, tally_of
+from xlaprof.analysis.sums import RECORDS, add_bounded, kept, tally_of
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import SampleSpan, Seen
 from xlaprof.analysis.timeline.rhythm import Rhythm
@@ -27,9 +27,7 @@ from .tallies import FEW, CompileBill, CompileRecord, PauseTally, ScopeTally, Si
 from .torch_compile import TOLD, TorchCompile
 from .torch_tpu import TorchTpu
 
-RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by one
 PROGRAMS = 20_000  # programs whose last run is remembered
-PENDING = 10_000  # reads, fallbacks and barriers held until a step claims them
 AT_ONCE = 200_000  # ns, at most, between the end of a transfer and the end of its operation
 _INNER = 32  # turns of a training's inner loop, as of a critic; more are an epoch's
 _NAMES = _THREADS = 1_024  # names of steps, and threads, kept apart
@@ -85,7 +83,7 @@ class Totals(ReadsAndFallbacks):
         self.main_ops = 0  # operations of the graph that ended the last step
         self.graph_cut = False  # something cut the graph since the last step
         self.child_ns: dict[int, list[int]] = {}  # thread -> ns of ended scopes by depth, not yet claimed by a parent
-        self.barriers_since_step: deque[tuple[Site, int]] = deque(maxlen=PENDING)  # barriers since the last step
+        self.barriers_since_step: deque[tuple[Site, int]] = deque(maxlen=RECORDS)  # barriers since the last step
         #: the method that counts an event, by its kind
         self.handlers: dict[type, Callable[[Any], None]] = {
             ev.Text: self.names.on_text,

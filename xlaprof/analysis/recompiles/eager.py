@@ -58,7 +58,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     """Those that run many such operations, and take long."""
     outside = facts.run.jit.outside
     # functions that call jitted ones, themselves or by others: none of them can be jitted as a whole
-    callers = (place for stack in _callers(facts) for place in way(facts, stack)) if outside else ()
+    callers = (place for stack in facts.run.jit.callers for place in way(facts, stack)) if outside else ()
     jitted = frozenset((place.file, place.func) for place in callers)
     again = compiled_outside(facts)
     groups: dict[Body, list[int]] = {}
@@ -176,12 +176,7 @@ def one_by_one(facts: Facts) -> OneByOne | None:
 
 def jitted_calls(facts: Facts) -> frozenset[tuple[str, int]]:
     """The lines that call jitted functions: handing over what they are given, and dispatching, takes the host there."""
-    return frozenset(facts.place(stack).at for stack in _callers(facts))
-
-
-def _callers(facts: Facts) -> set[int]:
-    """Stacks of the lines that call jitted functions."""
-    return {stack for one in facts.run.jit.functions.values() if one.name for stack in one.callers}
+    return frozenset(facts.place(stack).at for stack in facts.run.jit.callers)
 
 
 def _body(facts: Facts, stack: int, jitted: frozenset[tuple[str, str]]) -> Body | None:

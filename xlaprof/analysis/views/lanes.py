@@ -10,6 +10,7 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.places import culprit
 from xlaprof.analysis.run import Run
+from xlaprof.analysis.sums import RECORDS
 from xlaprof.analysis.timeline.host import CAUSES, GLIMPSE, OTHER, SCOPE, WAIT
 from xlaprof.analysis.timeline.idle import Cause, Seen
 from xlaprof.analysis.timeline.spans import Spans
@@ -32,7 +33,6 @@ from .drawn import (
     Told,
 )  # fmt: skip
 
-_LINES = 10_000  # whose uploads are counted
 _RELIEVED_EVERY = 16_384  # events
 _FEW = 512  # events at a time
 
@@ -82,7 +82,7 @@ class Lanes:
 
     def add_uploads(self, stack: int, count: int, ns: int, size: int) -> None:
         """Count uploads of a line."""
-        sums = self.uploads.setdefault(stack, [0, 0, 0]) if len(self.uploads) < _LINES else [0, 0, 0]
+        sums = self.uploads.setdefault(stack, [0, 0, 0]) if len(self.uploads) < RECORDS else [0, 0, 0]
         sums[0] += count
         sums[1] += ns
         sums[2] += size

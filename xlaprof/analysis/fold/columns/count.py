@@ -13,7 +13,8 @@ import numpy as np
 from xlaprof import events as ev
 from xlaprof.analysis.fold.reads_and_fallbacks import AT_HAND
 from xlaprof.analysis.fold.tallies import PauseTally
-from xlaprof.analysis.fold.totals import AT_ONCE, PENDING, PROGRAMS, RECORDS, Totals
+from xlaprof.analysis.fold.totals import AT_ONCE, PROGRAMS, Totals
+from xlaprof.analysis.sums import RECORDS
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.columns.intervals import (
     FAR,
@@ -157,7 +158,7 @@ def _check(run: Totals, part: Kinds, steps: Kind, sums: DigestSums) -> None:
     for stack, those in grouped(barriers["stack"]):
         require(int(barriers["loops"][those].max()) <= run.sites[stack].loops)
     require(not len(barriers) or bool(run.last_barrier and window.last_barrier))
-    require(len(run.barriers_since_step) + len(barriers) < PENDING)
+    require(len(run.barriers_since_step) + len(barriers) < RECORDS)
     require(len(run.pauses) + len(part[ev.Gc]) + len(part[ev.DataWait]) < RECORDS)
     check_runs(run, part[ev.Execute])
     check_reads(run, part[ev.TransferFromDevice])

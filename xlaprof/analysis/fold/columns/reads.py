@@ -7,8 +7,10 @@ from collections import deque
 
 import numpy as np
 
-from xlaprof.analysis.fold.reads_and_fallbacks import PENDING, PLACES, STALL_NS, Read
+from xlaprof.analysis.fold.reads_and_fallbacks import PLACES, Read
 from xlaprof.analysis.fold.totals import Totals
+from xlaprof.analysis.principles import STOPS_NS
+from xlaprof.analysis.sums import RECORDS
 from xlaprof.analysis.timeline.columns.intervals import (
     MOST,
     Column,
@@ -47,7 +49,7 @@ def check_reads(run: Totals, reads: Kind) -> None:
     if new:
         raise NotVectorizable(min(new))
     held = max(map(len, (run.reads_since_step, run.reads_since_barrier, run.reads_since_execution)))
-    require(held + len(reads) < PENDING and len(run.vias) + len(reads) < PLACES)
+    require(held + len(reads) < RECORDS and len(run.vias) + len(reads) < PLACES)
     before = np.array([read.end for read in run.reads_since_execution] or [reads.end[0]], np.int64)
     require(not run.compiled_for_read and bool((np.diff(np.concatenate((before, reads.end))) >= 0).all()))
 
@@ -90,7 +92,7 @@ def add_reads(run: Totals, part: Kinds, cuts: Column, numbers: Column) -> Column
     run.read.add(len(reads), int(dur.sum()))
     given = up_to(run.busy_until, runs["t"] + runs["enqueue"] + runs["end"] - runs["start"])
     late = reads["late"] != 0
-    stalled = ~late & ((wait > STALL_NS) | (start < given[np.searchsorted(runs.at, reads.at)]))
+    stalled = ~late & ((wait > STOPS_NS) | (start < given[np.searchsorted(runs.at, reads.at)]))
     in_step = np.searchsorted(steps.at, reads.at)
     claimed = start >= np.append(steps["t"], np.iinfo(np.int64).max)[in_step]
     looped = np.searchsorted(cuts, reads.at) < len(cuts)

@@ -6,12 +6,11 @@ from collections import deque
 from collections.abc import Iterator
 
 from xlaprof.analysis.names import Ids
-from xlaprof.analysis.sums import add_counts
+from xlaprof.analysis.sums import RECORDS, add_counts
 from xlaprof.events import GraphCalls, TimedGraph
 
 from .sequence import Call, Graph, Piece, Sequence, Spent
 
-_GRAPHS = 10_000  # remembered
 _COMPILATIONS = 1_000
 _UNKNOWN = Graph((0, 0, 0, False), 0)
 
@@ -31,7 +30,7 @@ class Ran:
 
     def on_graph(self, event: TimedGraph) -> None:
         self.graphs += 1
-        if len(self._graphs) >= _GRAPHS:
+        if len(self._graphs) >= RECORDS:
             self._graphs.clear()
         piece = event.code, event.func, event.resumed, event.backward
         self._graphs[event.graph] = Graph(piece, event.line)
@@ -53,7 +52,7 @@ class Ran:
         compiled = [one for one in self._compiled if one[1] > begin]
         for number, call in zip(event.graphs[event.joined :], calls[event.joined :], strict=False):
             new = number not in self._called
-            if new and len(self._called) < _GRAPHS:
+            if new and len(self._called) < RECORDS:
                 self._called.add(number)
             self._row.add(call, new, compiled)
             self.timed += 1

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from xlaprof.analysis.sums import Tally, add_bounded
+from xlaprof.analysis.sums import RECORDS, Tally, add_bounded
 
-_PIECES = 2_000  # kept apart
 _THREADS = 64  # followed
 _REMEMBERED = 1_024  # stretches of a thread between calls
 _DEPTH = 16  # of calls within calls
@@ -133,10 +132,10 @@ class Sequence:
             thread.open.pop()
         took, within = call.end - call.begin, thread.open[-1] if thread.open else None
         for spent in () if new else (self.all, self._step):
-            add_bounded(spent.calls, call.graph.piece, 1, _PIECES)
-            add_bounded(spent.took, call.graph.piece, took, _PIECES)
+            add_bounded(spent.calls, call.graph.piece, 1, RECORDS)
+            add_bounded(spent.took, call.graph.piece, took, RECORDS)
             if within is not None:
-                add_bounded(spent.took, within.graph.piece, -took, _PIECES)
+                add_bounded(spent.took, within.graph.piece, -took, RECORDS)
         if len(thread.open) < _DEPTH:
             thread.open.append(call)
         if within is not None:
@@ -163,5 +162,5 @@ class Sequence:
             ns = sum(thread.stretches[begun:])
             thread.stretches[begun:] = [0] * (len(thread.stretches) - begun)
             for spent in (self.all, self._step):
-                add_bounded(spent.breaks, second.piece, 1, _PIECES)
-                add_bounded(spent.between, second.piece, ns, _PIECES)
+                add_bounded(spent.breaks, second.piece, 1, RECORDS)
+                add_bounded(spent.between, second.piece, ns, RECORDS)
