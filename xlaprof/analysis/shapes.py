@@ -21,10 +21,10 @@ def sizes(text: str) -> list[str] | None:
     return [part.strip() for part in found[1].split(",") if part.strip()] if found is not None else None
 
 
-def dims(text: str) -> tuple[int, ...] | None:
-    """The sizes in ``text`` as numbers; ``None`` where it is no shape, or one of them is not known."""
-    found = sizes(text)
-    return tuple(map(int, found)) if found is not None and "?" not in found else None
+def dims(text: str) -> tuple[int, ...]:
+    """The sizes in ``text`` as numbers; none where it is no shape, or one of them is not known."""
+    found = sizes(text) or ()
+    return tuple(map(int, found)) if "?" not in found else ()
 
 
 def dtype(text: str) -> str:
@@ -35,9 +35,8 @@ def dtype(text: str) -> str:
 def axes(change: Change) -> tuple[int, ...]:
     """The dimensions in which two shapes of one rank differ."""
     old, new = dims(change.old), dims(change.new)
-    if old is None or new is None or len(old) != len(new):
-        return ()
-    return tuple(axis for axis, (a, b) in enumerate(zip(old, new, strict=True)) if a != b)
+    pairs = enumerate(zip(old, new, strict=True)) if len(old) == len(new) else ()
+    return tuple(axis for axis, (a, b) in pairs if a != b)
 
 
 def are_chosen(shapes: Iterable[str]) -> bool:

@@ -233,8 +233,9 @@ class Facts:
     def running_s(self) -> float:
         """Seconds of the run that neither imports nor compiling by Python's compilers took."""
         imports = sum(ns for (_, state), ns in self.run.looks_before.items() if state == "import")
-        functions = (*self.run.torch_compile.functions.values(), *self.run.jit.functions.values())
-        return max(1e-9, self.wall_s - (imports + sum(one.dur for one in functions)) / 1e9)
+        compiling = sum(one.dur for one in self.run.torch_compile.functions.values())
+        compiling += sum(one.dur for one in self.run.jit.functions.values())
+        return max(1e-9, self.wall_s - (imports + compiling) / 1e9)
 
     @property
     def uncompiling_s(self) -> float:

@@ -14,7 +14,7 @@ from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import SHOWN
 from xlaprof.analysis.recompiles import along, arguments, growth, wording
 from xlaprof.analysis.recompiles.explanation import plain_advice
-from xlaprof.analysis.recompiles.group import Group, grows, special_too
+from xlaprof.analysis.recompiles.group import Group, grows, sizes_by_program, special_too
 from xlaprof.analysis.recompiles.varying import Size, last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import quoted
 from xlaprof.analysis.shapes import are_chosen, axes, dims, dtype, dtype_code
@@ -136,7 +136,7 @@ def _decided(facts: Facts, group: Group) -> Iterator[str]:
 
 def _shape(facts: Facts, group: Group) -> Advice:
     change = group.first
-    old, new, changed = dims(change.old) or (), dims(change.new) or (), axes(change)
+    old, new, changed = dims(change.old), dims(change.new), axes(change)
     if len(old) != len(new):
         return Advice(
             f"Give this input the same number of dimensions in every step ({len(old)} came first): unsqueeze it on the "
@@ -176,7 +176,7 @@ def _with_needs(facts: Facts, group: Group, advice: Advice) -> Advice:
 
 def _is_edges(change: Change) -> bool:
     """Whether the columns of two rows of whole numbers became more or fewer."""
-    sizes = dims(change.old) or ()
+    sizes = dims(change.old)
     return axes(change) == (1,) and len(sizes) == 2 and sizes[0] == 2 and dtype(change.old)[:1] in ("s", "i", "u")
 
 
@@ -192,18 +192,9 @@ def _several(words: Vocabulary, vary: list[Size], last: Size | None) -> Advice:
     )
 
 
-def _sizes(group: Group, axis: int) -> list[int]:
-    """Sizes of one dimension, the first and then each that was compiled for."""
-    found = []
-    for text in (group.first.old, *(extra.change.new for extra in group.alike)):
-        sizes = dims(text)
-        if sizes is not None and axis < len(sizes):
-            found.append(sizes[axis])
-    return found
-
-
 def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple[int, ...]) -> Advice:
-    sizes = _sizes(group, axis)
+    first, *others = (size for _, size in sizes_by_program(group, axis))
+    sizes = [first, *others[::2]]  # and then each that was compiled for
     words, name, positions = facts.words, _name(facts, group), wording.is_index(group.first)
     padded = Size(name, "", group.place, axis, len(old), tuple(sorted(set(sizes))), "", positions)
     seen, busy, once = _ran(facts, group, axis)
@@ -250,11 +241,8 @@ def _ran(facts: Facts, group: Group, axis: int) -> tuple[Mapping[int, int], Mapp
     """By size: how often graphs with it ran, each at least once; and the runs with their seconds on the device. And of
     how many sizes each graph ran once."""
     programs: dict[int, int] = {}
-    for extra in group.alike:
-        for program, text in ((extra.change.against, extra.change.old), (extra.record.program, extra.change.new)):
-            sizes = dims(text)
-            if sizes is not None and axis < len(sizes):
-                programs.setdefault(program, sizes[axis])
+    for program, size in sizes_by_program(group, axis):
+        programs.setdefault(program, size)
     seen: dict[int, int] = {}
     busy: dict[int, tuple[int, float]] = {}
     again: set[int] = set()

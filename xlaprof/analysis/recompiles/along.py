@@ -59,7 +59,7 @@ def passes(facts: Facts, group: Group) -> list[Place]:
 def _numbers(facts: Facts, group: Group) -> Iterator[Change]:
     """Arguments at lines of the program's that went as a size did."""
     for extra in group.extras:
-        old, new = dims(extra.change.old) or (), dims(extra.change.new) or ()
+        old, new = dims(extra.change.old), dims(extra.change.new)
         went = {(str(old[axis]), str(new[axis])) for axis in axes(extra.change)}
         for one in extra.record.along:
             if one.what == "argument" and (one.old, one.new) in went and not facts.place(one.stack).library:

@@ -422,7 +422,7 @@ def _shape(facts: Facts, group: Group, went: str) -> str:
         return f"sizes vary together, and every combination is a graph of its own: {which}{makes}, at first {went}"
     reads = f", which {op} reads at line {used.line}," if op and used.line and used.line != group.place.line else ""
     noun = change.what
-    if group.sort == "shape" and len(dims(change.old) or ()) != len(dims(change.new) or ()):
+    if group.sort == "shape" and len(dims(change.old)) != len(dims(change.new)):
         noun = "rank (the number of dimensions) of the shape"
     elif group.sort == "shape" and (changed := axes(change)):
         noun = f"shape (dimension{'s' * (len(changed) > 1)} {', '.join(map(str, changed))})"

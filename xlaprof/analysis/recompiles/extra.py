@@ -307,7 +307,7 @@ def _place(facts: Facts, record: CompileRecord, change: Change) -> Place:
 def _cause(facts: Facts, change: Change) -> tuple[str, str]:
     """The sort, and a name that distinguishes it from other causes at one line."""
     if change.what == "shape":
-        rank = "rank" if len(dims(change.old) or ()) != len(dims(change.new) or ()) else ""
+        rank = "rank" if len(dims(change.old)) != len(dims(change.new)) else ""
         return "shape", rank or ("" if change.made else change.subject)
     if change.what == "scalar":
         return "scalar", f"{change.subject} {change.role}"
@@ -376,7 +376,7 @@ def is_of_another_value(facts: Facts, record: CompileRecord, change: Change) -> 
     if (record.program, change.against) not in facts.once(_side_by_side):
         return False
     if change.what == "shape":
-        return len(dims(change.old) or ()) != len(dims(change.new) or ())
+        return len(dims(change.old)) != len(dims(change.new))
     if change.role:  # numbers and operations of training
         return change.what in ("operation", "argument")
     return change.what == "operation" and change.added > 0 < change.removed

@@ -216,18 +216,21 @@ def sizes(group: Group) -> set[int]:
     changes = [extra.change for extra in group.alike if extra.change.what == group.sort]
     counts = (text.partition(" ")[0] for one in changes for text in (one.old, one.new))  # "3", "3 passes"
     plain = {int(count) for count in counts if count.isdecimal()}
-    return plain | {
-        shape[axis]
-        for one in changes
-        for axis in axes(one)
-        for shape in (dims(one.old), dims(one.new))
-        if shape is not None
-    }
+    return plain | {shape[axis] for one in changes for axis in axes(one) for shape in (dims(one.old), dims(one.new))}
+
+
+def sizes_by_program(group: Group, axis: int) -> list[tuple[int, int]]:
+    """The size of a dimension in the graph before and in the new one, of each compile: with their programs."""
+    found = []
+    for extra in group.alike:
+        for program, text in ((extra.change.against, extra.change.old), (extra.record.program, extra.change.new)):
+            found += [(program, size) for size in dims(text)[axis : axis + 1]]
+    return found
 
 
 def grows(group: Group) -> bool:
     """Whether what the program computes is longer in each graph, several times: there is no largest."""
-    went = [(dims(extra.change.old) or (), dims(extra.change.new) or ()) for extra in group.extras]
+    went = [(dims(extra.change.old), dims(extra.change.new)) for extra in group.extras]
     longer = (all(map(le, old, new)) and old != new and len(old) == len(new) for old, new in went)
     return not group.first.moved and len(went) >= _GROWS and all(longer)
 
@@ -255,5 +258,5 @@ def versions(group: Group) -> dict[str, set[int]]:
 
 
 def _value(text: str, axis: int) -> str:
-    sizes = dims(text) if axis >= 0 else None
-    return str(sizes[axis]) if sizes is not None and axis < len(sizes) else text
+    sizes = dims(text)
+    return str(sizes[axis]) if 0 <= axis < len(sizes) else text

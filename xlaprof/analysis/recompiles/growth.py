@@ -10,7 +10,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import named
 from xlaprof.analysis.recompiles import along
-from xlaprof.analysis.recompiles.group import Group, beside
+from xlaprof.analysis.recompiles.group import Group, beside, sizes_by_program
 from xlaprof.analysis.recompiles.wording import variable
 from xlaprof.analysis.shapes import axes, dims, dtype, dtype_code
 from xlaprof.analysis.statements import called, nodes
@@ -66,13 +66,11 @@ def advise(facts: Facts, group: Group) -> tuple[str, str]:
 def _growth(facts: Facts, group: Group) -> _Growth:
     axis = next(iter(axes(group.first)))
     ran: dict[int, int] = {}
-    for extra in group.alike:
-        for program, text in ((extra.change.against, extra.change.old), (extra.record.program, extra.change.new)):
-            size = (dims(text) or ())[axis]
-            ran[size] = ran.get(size, 0) + facts.run.program_runs.get(program, 0)
+    for program, size in sizes_by_program(group, axis):
+        ran[size] = ran.get(size, 0) + facts.run.program_runs.get(program, 0)
     sizes = tuple(sorted(ran))
     kept = _kept(group.place.acting.code)
-    return _Growth(axis, sizes, dims(group.first.old) or (), 2 * ran[sizes[-1]] > sum(ran.values()), kept)
+    return _Growth(axis, sizes, dims(group.first.old), 2 * ran[sizes[-1]] > sum(ran.values()), kept)
 
 
 def _kept(code: str) -> str:
@@ -91,7 +89,7 @@ def grown_too(facts: Facts, group: Group) -> dict[Place, list[Change]]:
 
 
 def _longer(change: Change) -> list[int]:
-    sizes = zip(dims(change.old) or (), dims(change.new) or (), strict=False)
+    sizes = zip(dims(change.old), dims(change.new), strict=False)
     return [after - before for before, after in sizes if before != after]
 
 

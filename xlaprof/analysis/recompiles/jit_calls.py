@@ -199,7 +199,7 @@ def _varies(facts: Facts, group: list[JitRecord], groups: Collection[list[JitRec
 
 def _changed(change: ArgumentChange) -> set[tuple[int, int]]:
     """Sizes before and after, of all dimensions that differ: one, where the same size stands in several."""
-    return {pair for pair in zip(dims(change.old) or (), dims(change.new) or (), strict=False) if ne(*pair)}
+    return {pair for pair in zip(dims(change.old), dims(change.new), strict=False) if ne(*pair)}
 
 
 def _in_turn(group: list[JitRecord], other: list[JitRecord]) -> bool:
@@ -395,7 +395,7 @@ def _sizes_along(group: list[JitRecord]) -> set[int]:
 
 def _beside(change: ArgumentChange) -> list[int]:
     """The sizes of the other dimensions."""
-    return [size for at, size in enumerate(dims(change.new) or ()) if at != change.dim]
+    return [size for at, size in enumerate(dims(change.new)) if at != change.dim]
 
 
 def _held(group: list[JitRecord]) -> str:

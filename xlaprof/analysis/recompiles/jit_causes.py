@@ -19,7 +19,7 @@ NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
 
 
 def sizes_of(change: ArgumentChange) -> list[int]:
-    shapes = (dims(text) or () for text in (change.old, change.new))
+    shapes = (dims(text) for text in (change.old, change.new))
     return [shape[change.dim] for shape in shapes if 0 <= change.dim < len(shape)]
 
 

@@ -65,7 +65,7 @@ def varying(facts: Facts, group: Group) -> list[Size]:
                     continue
                 for axis in axes(change):
                     changes.setdefault(part.key, change)
-                    which, old, new = (part.key, axis), *((dims(text) or ())[axis] for text in (change.old, change.new))
+                    which, old, new = (part.key, axis), *(dims(text)[axis] for text in (change.old, change.new))
                     took.setdefault(which, {}).setdefault(at, new)
                     every.setdefault(which, set()).update((old, new))
                     barriers.setdefault(which, set()).add(extra.record.stack)
@@ -75,7 +75,7 @@ def varying(facts: Facts, group: Group) -> list[Size]:
         change, axis = changes[which[0]], which[1]
         made, used = facts.place(change.made), facts.place(change.stack)
         name, read = variable(change, made, used), f"what {operator(change)} reads at {short(used)}"
-        rank = len(dims(change.old) or ())
+        rank = len(dims(change.old))
         most = tuple(sorted(every[which]))
         size = Size(name, tensor(change, made, used), made, axis, rank, most, read, is_index(change))
         alike = (
@@ -127,7 +127,7 @@ def last_batch(facts: Facts, group: Group, vary: list[Size]) -> Size | None:
     change = group.first
     old, new = dims(change.old), dims(change.new)
     rows = min((one for one in vary if len(one.sizes) == 2 and one.axis == 0), key=lambda one: one.most, default=None)
-    if rows is None or old is None or new is None or new >= old or any(len(one.sizes) > 2 for one in vary):
+    if rows is None or not new or new >= old or any(len(one.sizes) > 2 for one in vary):
         return None
     if any(one.sizes[0] * rows.most != one.most * rows.sizes[0] for one in vary):
         return None

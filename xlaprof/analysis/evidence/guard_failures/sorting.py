@@ -111,7 +111,7 @@ def sort_out(facts: Facts) -> Sorted:
         earlier[record.event.code].append((belongs[-1], belongs))
     found, chosen = list[list[Blamed]](), list[list[Blamed]]()
     joined = list(groups.values())
-    for leads in (_has_bounds, _fills, _has_entries, _are_its_keys):
+    for leads in (_fills, _are_of_one_thing):
         joined = _join(joined, leads)
     for recompiles in _limited_by_most(joined):
         if _makes_state(facts, recompiles) or _are_modes(facts, recompiles):
@@ -142,11 +142,16 @@ def _join(groups: list[list[Blamed]], leads: Callable[[list[Blamed], list[Blamed
     return found
 
 
-def _has_bounds(number: list[Blamed], bounds: list[Blamed]) -> bool:
-    """Whether bounds of a number, which are guards of no other kind, go with the changes of that number, at their
-    line."""
-    (_, guard, place), (_, bound, where) = number[0], bounds[0]
-    return guard.kind != "guard" == bound.kind and place == where and guard.subject == named(bound)
+def _are_of_one_thing(leading: list[Blamed], group: list[Blamed]) -> bool:
+    """Whether the guards of a group are on the same thing as others, and tell less of it: bounds, which are guards of
+    no other kind, on a number that changes at their line; the length, or the keys, of a list or dict whose entries
+    change, or the length of one whose keys do."""
+    (record, guard, place), (other, less, where) = leading[0], group[0]
+    if less.kind == "guard":
+        return guard.kind != "guard" and place == where and guard.subject == named(less)
+    held = filled(less)
+    same = guard.subject.startswith(f"{held}[") or (guard.kind != "length" and filled(guard) == held)
+    return bool(held) and same and record.event.code == other.event.code
 
 
 def _fills(entries: list[Blamed], sizes: list[Blamed]) -> bool:
@@ -155,23 +160,8 @@ def _fills(entries: list[Blamed], sizes: list[Blamed]) -> bool:
     if sizes[0][1].kind != "shape" or not filled(entries[0][1]) or not specialized(sizes):
         return False
     versions = {record.event.compile for record, _, _ in sizes}
-    return _are_of_one(entries, sizes) and any(record.event.against in versions for record, _, _ in entries)
-
-
-def _has_entries(entries: list[Blamed], container: list[Blamed]) -> bool:
-    """Whether the length, or the keys, of what a function fills go with what it puts there: its entries lead."""
-    kept = filled(container[0][1])
-    return bool(kept) and entries[0][1].subject.startswith(f"{kept}[") and _are_of_one(entries, container)
-
-
-def _are_its_keys(keys: list[Blamed], length: list[Blamed]) -> bool:
-    """Whether the number of a dict's keys, or one of them, goes with the keys, of which versions were made, too."""
-    held = filled(keys[0][1])
-    return bool(held) and keys[0][1].kind != "length" and filled(length[0][1]) == held and _are_of_one(keys, length)
-
-
-def _are_of_one(one: list[Blamed], other: list[Blamed]) -> bool:
-    return one[0][0].event.code == other[0][0].event.code
+    of_one = entries[0][0].event.code == sizes[0][0].event.code
+    return of_one and any(record.event.against in versions for record, _, _ in entries)
 
 
 def _limited_by_most(groups: list[list[Blamed]]) -> list[list[Blamed]]:
