@@ -63,15 +63,13 @@ def grows(site: Site) -> bool:
 def growing(facts: Facts) -> dict[int, list[CompileRecord]]:
     """By barrier or read whose graphs grow: those that were compiled for that.
 
-    None where a barrier is missing that is told, or where the graphs have other inputs, not more work.
+    None where the graphs have other inputs, not more work.
     """
-    loop, found = facts.once(unbarred), {}
+    found = {}
     for stack, site in facts.run.sites.items():
         if not grows(site) or (site.trigger == "read" and _is_barred(facts, stack)):
             continue
         again = [record for record in facts.run.compiles if record.stack == stack and record.nth]
-        if loop is not None and any(loop.follows(facts, record) for record in again):
-            continue
         recompiles = (record.change is not None and record.change.what in _RECOMPILES for record in again)
         if not again or not all(recompiles):
             found[stack] = again

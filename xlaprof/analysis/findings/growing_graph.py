@@ -71,8 +71,6 @@ def _finding(facts: Facts, stacks: list[int]) -> Finding:
             )
         advice = f"Call {facts.words.barrier} at the end of every {turn}, and read after it."
         remedy = f"{place.code}\n    ...\n    {facts.words.barrier_code}" if place.line else ""
-        if place.library:
-            cause += "".join(_own(facts, one) for one in stacks)
     else:
         place = _line_that_grows(facts, again)
         here = f"ends at {named(end)}" if place.line else "ends here"
@@ -121,18 +119,6 @@ def _turning(facts: Facts, stack: int) -> Place:
     others = [names.heads(other) for other in facts.once(growing) if other != stack]
     shared = (one for one in around if any(head(one) in other for other in others))
     return next(shared, around[0] if around else NOWHERE)
-
-
-def _own(facts: Facts, stack: int) -> str:
-    """The sentence on a read of the program's own in a library's loop: no option of the library ends that."""
-    place = facts.place(stack)
-    if place.library or facts.run.sites[stack].trigger != "read":
-        return ""
-    return (
-        f" The read at {named(place)} (`{place.code}`) is the program's own: compute with it on the device "
-        f"({facts.words.arrays}.where, scatter at positions that a tensor holds), for numbers and positions that the "
-        "host makes of it are constants of the next graph."
-    )
 
 
 def _results(facts: Facts, stacks: list[int], before: int) -> list[CompileRecord]:

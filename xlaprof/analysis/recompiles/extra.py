@@ -26,11 +26,10 @@ from xlaprof.analysis.diagnosis import USED
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.loop_entry import CONDITIONS, LOOPS, entry, left_pending
-from xlaprof.analysis.evidence.looping import Unbarred, beside, growing, unbarred, visits_per_pass
+from xlaprof.analysis.evidence.looping import beside, growing, unbarred, visits_per_pass
 from xlaprof.analysis.evidence.reads import habits, in_loop, is_own_graph, leaves_element, takes_element
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.names import head
 from xlaprof.analysis.principles import DEAR, FELT, HABIT, KEPT, LONG_S, MANY, MOST
 from xlaprof.analysis.recompiles.arguments import is_length
 from xlaprof.analysis.recompiles.design import by_design
@@ -91,16 +90,15 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
     ages, back = _ages(facts), comes_back(facts.run.compiles, facts.run.programs)
     programs = {record.program: record for record in facts.run.compiles}
     apart: set[Change] = set()  # what tells values apart that one trace reads, and does so in each combination
-    pending: dict[int, Change] = {}  # what of another loop a program holds
     for record in facts.run.compiles:
         of_it = [_before_the_read(facts, one) for one in why[record.program, record.t].changes]
         apart.update(one for one in of_it if one is not None and is_of_another_value(facts, record, one))
         changes = [change for one in of_it if one not in apart and (change := _defect(facts, record, one)) is not None]
-        if (left := _left_over(facts, record, pending)) is not None:
-            pending[record.program], changes = left, [left]
+        if (left := _left_over(facts, record)) is not None:
+            changes = [left]
         turns = record.stack in grown or (loop is not None and loop.follows(facts, record))
         # another number of turns
-        changes = [one for one in changes if not turns or one.what != "operation" or _is_beside(facts, loop, one)]
+        changes = [one for one in changes if not turns or one.what != "operation" or one.role == "pending"]
         by_line: dict[_Key, tuple[Change, Place]] = {}
         for change in changes:
             place = _place(facts, record, change)
@@ -448,26 +446,17 @@ def _begins_as_number(change: Change) -> bool:
     return change.what == "argument" and old.startswith("value ") is not new.startswith("value ")
 
 
-def _left_over(facts: Facts, record: CompileRecord, pending: dict[int, Change]) -> Change | None:
+def _left_over(facts: Facts, record: CompileRecord) -> Change | None:
     """What a graph holds of a loop beside the barrier's, as an evaluation, that no barrier ended: it is still pending.
 
-    As much as half a step of it, or of such a graph little has gone.
+    It is as much as half a step.
     """
     change = record.change
     if change is None or record.trigger in ("read", "dynamo") or change.what != "operation" or change.role:
         return None
     size = max((part.size for part in record.parts if part.change == change), default=0)
-    if (held := pending.get(change.against)) is not None:
-        return msgspec.structs.replace(held, against=change.against) if change.removed < MOST * held.added else None
     decided = facts.place(change.condition).acting.code.startswith(CONDITIONS)
     if decided or size < MOST * (record.ops - size) or change.removed > MOST * change.added:
         return None
     is_beside = beside(facts.names, change.made, record.stack).line
     return msgspec.structs.replace(change, role="pending", stack=change.made) if is_beside else None
-
-
-def _is_beside(facts: Facts, loop: Unbarred | None, change: Change) -> bool:
-    """Whether operations came that are pending, or that the loop without a barrier has no part in."""
-    if loop is None or not loop.loop.line or change.role:
-        return change.role == "pending"
-    return bool(change.made) and head(loop.loop) not in facts.names.heads(change.made)
