@@ -87,7 +87,6 @@ NOT_TAKEN = {
     "Call {words.shard} on the tensor once": "four devices: tests/runtime/spmd/test_on_annotations.py",
     "Give {name} one sharding before the first call": "several devices",
     "Put all of {root} where": "several devices",
-    "Let every step have this barrier": "it is the words of another piece, where removing would cost more",
     "Make the tensors that a step starts from the same": "no program is known that gets it",
     "Keep a result of the largest size": "all operators of dynamic size that are known have words of their own",
     "Set {name} before the first call, and keep it.": "PyTorch 2.13 tells attributes by other guards",

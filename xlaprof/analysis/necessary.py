@@ -8,7 +8,7 @@ from xlaprof.analysis.evidence.loop_entry import entry, left_pending, saves_entr
 from xlaprof.analysis.evidence.looping import visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.places import cited
-from xlaprof.analysis.recompiles.extra import EARLY, is_of_another_value, meant, more_inputs, spared
+from xlaprof.analysis.recompiles.extra import EARLY, is_of_another_value, meant, settles, spared
 from xlaprof.events import Change
 
 #: how the reason of a graph begins that a change of the program spares, and that costs too little for a finding
@@ -23,14 +23,17 @@ def necessary(facts: Facts, record: CompileRecord) -> str:
         return ""
     if is_of_another_value(facts, record, record.change) or record.change.against in facts.once(spared):
         return "first compiled"
-    early = record.visits <= EARLY
+    early, warm_up = record.visits <= EARLY, " in the warm-up" * (record.step <= EARLY)  # else it comes late and seldom
     if record.change.role == "state" and record.change.what == "operation" and not record.change.removed:
         return "compiled for the optimizer's first step,"
     if any(part.change.role == "state" for part in record.parts) or (early and record.change.role == "optimizer"):
         return "compiled again once the optimizer has its state,"
     if record.change.what == "shape":
         return "compiled again for one of few sizes,"
-    if (turn := left_pending(facts, record)) and not (early and more_inputs(facts, record, record.change)):
+    if more := settles(facts, record, record.change):
+        kept = "once what the first step made, as an optimizer's state, is kept"
+        return f"compiled again{warm_up}, {kept}: {more} more inputs,"
+    if turn := left_pending(facts, record):
         saved = f"{facts.words.barrier} as the first thing of a turn saves that"
         return f"{SPARED} the first turn of a loop follows none that left {cited(facts.place(turn))} ({saved}),"
     if record.change.what == "operation" and (before := facts.place(entry(facts, record, record.change))).line:
@@ -41,15 +44,14 @@ def necessary(facts: Facts, record: CompileRecord) -> str:
     if rhythm is not None and rhythm.steps > EARLY and rhythm.every > 1:
         return f"compiled again for what comes {rhythm.text(facts.outer_steps)},"
     if early:
-        warm_up = " in the warm-up" * (record.step <= EARLY)  # else of what comes late and seldom
-        return f"compiled again{warm_up}, {_differs(facts, record, record.change)},"
+        return f"compiled again{warm_up}, {_differs(facts, record.change)},"
     # a stage that is meant, or lines that no graph had before: what repeats a line has a cause
     another = record.change.what == "operation" and not record.change.code_seen
     stage = another or (record.program, record.t) in facts.once(meant)
     return "compiled again for another phase," if stage and facts.run.program_runs.get(record.program, 0) > 1 else ""
 
 
-def _differs(facts: Facts, record: CompileRecord, change: Change) -> str:
+def _differs(facts: Facts, change: Change) -> str:
     """What a graph of the warm-up does not share with the one that replaced it."""
     line = f" of {cited(where)}" if (where := facts.place(change.made or change.stack)).line else ""
     if not change.role and (decides := facts.place(change.condition)).line:
@@ -62,6 +64,4 @@ def _differs(facts: Facts, record: CompileRecord, change: Change) -> str:
         return f"for another result is still held ({change.name or change.subject}{line})"
     if change.what == "aliasing":
         return f"for {change.name or change.subject}{line} has become another tensor"
-    if more := more_inputs(facts, record, change):
-        return f"once what the first step made, as an optimizer's state, is kept: {more} more inputs"
     return f"for {change.new} came where {change.old} had been{line}"

@@ -96,11 +96,6 @@ class ReadEvents(msgspec.Struct, frozen=True):
     looped: frozenset[Key]
     all: frozenset[Key]
 
-    @property
-    def stacks(self) -> frozenset[int]:
-        """Where they are."""
-        return frozenset(stack for stack, _ in self.in_steps | self.looped | self.all)
-
     def among(self, batches: Iterable[Sequence[AnyEvent]]) -> Iterator[Moment]:
         keys = self.in_steps | self.looped | self.all
         unclaimed: list[TransferFromDevice] = []  # until a step, or a barrier, ends

@@ -228,21 +228,12 @@ def habits(facts: Facts) -> list[Reads]:
 
 
 def decider(facts: Facts, change: Change, place: Place) -> Reads | None:
-    """The read whose value decides on another path, or on another number, that ``place`` records.
-
-    It decides there, or on the turns of a loop within the step: what a turn records hangs on the turns before it.
-    """
-    names, loops = facts.names, facts.names.heads(change.stack)
-    condition = names.place(change.condition).acting  # of the path; where it is known, it is what decides
-    lines = {one.at for one in (place.acting, condition)}
-    path = change.what in ("operation", "argument")
-    for reads in facts.once(habits):
-        line, stack = reads.place.acting, reads.stacks[0]
-        if read_of(line.code, scalar=reads.op == SCALAR).use > Use.DECIDES or reads.via:
-            continue
-        turn = loop_within_step(facts, stack)
-        within = turn.line and head(turn) in loops and not condition.line
-        if within or (path and line.at in lines):
+    """The read whose value decides on another path, or on another number, that ``place`` records."""
+    lines = {one.at for one in (place.acting, facts.place(change.condition).acting)}
+    for reads in facts.once(habits) if change.what in ("operation", "argument") else ():
+        line = reads.place.acting
+        decides = read_of(line.code, scalar=reads.op == SCALAR).use <= Use.DECIDES and not reads.via
+        if decides and line.at in lines:
             return reads
     return None
 

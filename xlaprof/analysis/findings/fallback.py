@@ -81,8 +81,6 @@ def _on_the_cpu(facts: Facts) -> Iterator[Finding]:
     for keys in grouped(facts.run.fallbacks, line).values():
         place, name = facts.place(keys[0][0]), facts.text(keys[0][1])
         tally = merged(FallbackTally, map(facts.run.fallbacks.__getitem__, keys))
-        if name == "aten::_local_scalar_dense":
-            continue  # a read
         if tally.count < 2 and not tally.in_steps:
             continue
         if facts.named_steps and not tally.in_steps and tally.dur / 1e9 < FELT * facts.total_s:

@@ -52,8 +52,6 @@ _OUTSIDE = (
     "Move what this line does out of the compiled function, before or after the call, or write it with tensor "
     "operations only."
 )
-#: advice that makes a tensor of a number, which is drawn
-_BY_VALUE, _DRAWN = re.compile(r"Draw the number"), "random"
 _READS = re.compile(r"needs the values? of")  # a reason
 
 
@@ -117,11 +115,6 @@ def _advice(facts: Facts, here: Broken, advice: str, behind: list[Blamed]) -> st
     if library.line:
         said = library_options.advise("graph_break", msgspec.structs.replace(place, library=(library,)), "", advice)
         return said.advice if said.is_option else advice
-    if _BY_VALUE.search(advice) and needed_for(place.code, _DRAWN) == "condition":
-        return (
-            f"{advice} A tensor cannot be tested in a graph, nor can a number that is another at each call be an "
-            "argument: compute both ways in place of the condition here, and choose with torch.where."
-        )
     if _READS.search(event.reason) and (need := _need(facts, place, behind)):
         instead, does = NEEDS[need]
         return (

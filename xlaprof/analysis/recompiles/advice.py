@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from xlaprof.analysis.evidence import library_options, padding
+from xlaprof.analysis.evidence import padding
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Buckets, Place
 from xlaprof.analysis.places import short
@@ -19,7 +19,6 @@ from xlaprof.analysis.recompiles.varying import Size, last_batch, made_by, varyi
 from xlaprof.analysis.recompiles.wording import quoted
 from xlaprof.analysis.shapes import are_chosen, axes, dims, dtype, dtype_code
 from xlaprof.analysis.statements import nodes
-from xlaprof.analysis.whatif import barriers
 from xlaprof.events import Change
 from xlaprof.text.quantities import percent, plural
 from xlaprof.vocabulary import Vocabulary, fill
@@ -61,8 +60,6 @@ def advise(facts: Facts, group: Group) -> Advice:
     if group.sort == "argument" and not change.role:
         text, remedy = arguments.advise(facts, group)
         return Advice(" ".join((text, *_decided(facts, group))), remedy)
-    if change.role == "barrier" and not barriers.without(facts.run, [change.stack]).pays(group.cost_s):
-        return Advice("Let every step have this barrier: without it there would be more graphs, or larger ones.")
     if group.sort == "operation" and change.name and not change.role:
         return Advice(
             f"Give {change.name} one value in all steps, or values for which the same operations are recorded (a small "
@@ -114,8 +111,6 @@ def _others(facts: Facts, group: Group) -> Iterator[str]:
     if places:
         numbers = " and ".join(f"{value} at {quoted(place)}" for place, value in places.items())
         yield f"That alone is not enough: the same graphs have other such numbers ({numbers})."
-    options = [library_options.advise("recompile", place, "special numbers", "", "", facts.words) for place in places]
-    yield from dict.fromkeys(one.advice for one in options if one.is_option)
 
 
 def _decided(facts: Facts, group: Group) -> Iterator[str]:

@@ -74,8 +74,10 @@ def spared(facts: Facts) -> frozenset[int]:
     return frozenset(e.record.program for one in groups(facts) for e in one.extras if e.change.role in _BEFORE)
 
 
-def more_inputs(facts: Facts, record: CompileRecord, change: Change) -> int:
-    """By how many the inputs grew, where many came: parameters have states."""
+def settles(facts: Facts, record: CompileRecord, change: Change) -> int:
+    """By how many inputs a graph of the warm-up grew, where many came: parameters have states."""
+    if record.visits > EARLY:
+        return 0
     before = next((one.inputs for one in facts.run.compiles if one.program == change.against), record.inputs)
     more = record.inputs - before
     return more if more >= max(MANY, MOST * before) else 0
@@ -192,9 +194,8 @@ def _of_one_batch(facts: Facts, one: Group, other: Group) -> Iterable[Extra] | N
     barriers = {extra.record.stack for extra in one.extras}
     if any(extra.record.stack in barriers for extra in other.extras):
         return other.extras
-    common, maker = len(sizes(one) & sizes(other)), made_by(facts, other.first)
-    alike = common > 2 and 2 * common > min(len(sizes(one)), len(sizes(other)))
-    return other.extras if alike or (maker.line and made_by(facts, one.first) == maker) else None
+    maker = made_by(facts, other.first)
+    return other.extras if maker.line and made_by(facts, one.first) == maker else None
 
 
 def _bearing(group: Group, designed: Iterable[Group]) -> Group:
@@ -244,8 +245,6 @@ def _leads(one: Group, other: Group) -> bool:
         return (one.place.at, one.first.subject) == (other.place.at, other.first.subject)  # one tensor holds both
     if one.sort == "operation" and other.first.role == "shared" and ".step(" in other.place.acting.code:
         return _of_barriers(one, other)  # an optimizer's numbers: parameters without a gradient make fewer steps
-    if one.first.subject == USED and other.sort in ("argument", "scalar"):  # another operation, with other arguments
-        return all(any(part.change.subject == USED for part in extra.record.parts) for extra in other.extras)
     if one.sort != "operation" or one.first.role not in ("", "loop") or other.first.role not in ("grad", "zero_grad"):
         return False
     return _of_barriers(one, other)
@@ -345,10 +344,10 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
         return None
     if _begins_as_number(change):
         return None
+    if settles(facts, record, change):
+        return None
     if pending := left_pending(facts, record):
-        settles = record.visits <= EARLY and more_inputs(facts, record, change)
-        turn = msgspec.structs.replace(change, role="turn", stack=pending, made=pending, expected=0)
-        return None if settles else turn
+        return msgspec.structs.replace(change, role="turn", stack=pending, made=pending, expected=0)
     if any(leaves_element(facts, reads, record) for reads in facts.once(habits)):
         return None  # the read's finding has its cost
     if before := entry(facts, record, change):

@@ -121,8 +121,6 @@ class _Variants:
         return found
 
     def _of(self, record: CompileRecord, novel: list[Part], at: int, came: dict[Key, Change]) -> Causes:
-        if record.trigger == "read" and record.parts and all(part.change.role == "state" for part in record.parts):
-            return Causes((record.parts[0].change,))  # each of a step's reads meets it for itself
         state = [part for part in novel if part.change.role == "state"]
         novel = [part for part in novel if part not in state]
         kept = tuple(part.change for part in state if part.new[0] == "kept")
