@@ -120,6 +120,58 @@ def test_what_is_called_once_or_takes_little_is_the_programs_own_work(loop: int,
     assert looking("x", 79, loop=loop, ms=ms).findings("idle_gap") == [], why
 
 
+def turns(
+    call: tuple[int, str], *looks: tuple[int, str], within: int = 118, loop: int = 0, func: str = "main", ms: int = 400
+) -> list[Finding]:
+    """A minute of compiled steps, called at ``call`` in the loop of line 118, or in what is called there; and ten turns
+    in which looks find these lines, each in ``loop`` of ``func``. ``within``: the loop of the call."""
+    compiling = Compiling()
+    story = compiling.story
+    outer = () if within else (130,)
+    compiling.call = story.line(*call, func="main", outer=outer, loops=(within, 118))
+    compiling.compile("0/0", 50_000)
+    calls = () if func == "main" else (call[0] - 3, *outer) if not within else (call[0],)
+    loops = (loop, *((0,) * bool(outer) if func != "main" else ()), 118)
+    for _ in range(10):
+        for line, code in looks:
+            story.emit(Look(story.now, ms * MS, story.line(line, code, func, "", calls or outer, loops), "python"))
+            story.spend(ms)
+        story.spend(600)
+    story.finish()
+    return compiling.findings("idle_gap")
+
+
+def test_work_in_what_a_loop_calls_together_with_the_compiled_function_is_told() -> None:
+    """One turn is a function: it looks up words, and hands them to what is compiled. No loop of its own repeats it."""
+    (finding,) = turns((95, "return tagger(words)"), (52, "table[row, n] = index"), within=0, loop=51, func="look_up")
+    assert (finding.place.line, finding.count, round(finding.cost_s, 1)) == (52, 10, 4.0)
+    assert "waits in each turn for what is called at train.py:92" in finding.cause
+
+
+def test_what_makes_the_arguments_of_a_compiled_call_is_beside_it() -> None:
+    (finding,) = turns((120, "loss = fast(jitter(sound), jitter(sound))"), (30, "y = y * gain"), func="jitter")
+    assert (finding.place.line, round(finding.cost_s, 1)) == (30, 4.0)
+    assert "waits in each turn for what is called at train.py:120, most of it at train.py:30" in finding.cause
+    assert turns((120, "loss = fast(x)"), (12, "x = x + 1"), func="forward") == [], "itself, where no version fits"
+    assert turns((120, "loss = fast(x)"), (12, "x = x + 1"), func="torch_dynamo_resume_in_forward_at_11") == []
+
+
+def test_a_loop_over_elements_within_the_turns_is_told_as_their_sum() -> None:
+    """Its lines take a sixteenth each. A call in the loop makes it one of the turns."""
+    lines = [(n, f"row[{n}] = words[{n}]") for n in (121, 122, 123)]
+    (finding,) = turns((130, "loss = fast(rows)"), *lines, loop=119, ms=60)
+    assert "waits in each turn for the loop of train.py:119 (for turn in turns:)" in finding.cause
+    assert (finding.count, round(finding.cost_s, 1)) == (30, 1.8)
+    assert turns((130, "loss = fast(rows)"), *lines, loop=110, ms=60) == [], "a loop before: the set-up"
+
+
+@pytest.mark.parametrize("code", ["loss.backward()", "optimizer.step()", "clip_grad_norm_(weights, 1.0)"])
+def test_a_line_of_the_turns_that_trains_is_the_programs_own_work(code: str) -> None:
+    assert turns((120, "loss = fast(x)"), (124, code), loop=118) == []
+    (finding,) = turns((120, "loss = fast(x)"), (124, "x = resample(x, 16_000)"), loop=118)
+    assert "What is compiled waits in each turn for train.py:124 (x = resample(x, 16_000)): 4.00 s" in finding.cause
+
+
 def test_what_compiled_code_calls_is_no_call_beside_it() -> None:
     compiling = Compiling()
     story = compiling.story

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import chain, islice
 
@@ -58,6 +58,9 @@ _SAVES = "checkpoint"
 _LONG_NS = 500_000_000  # mean length of looks at one thing that goes on, which are cut after a second
 #: brings an array of the device to the host by Python's buffers, which no event tells of: it may wait for that
 _WAITS = re.compile(r"\b(np|onp|numpy)\.(asarray|array)\(")
+#: a line that trains, however it is written: the backward pass, and what an optimizer does
+_TRAINS = re.compile(r"\b(backward|step|zero_grad|clip_grad\w*|autograd\.grad)\(")
+_RESUMES = "torch_dynamo_resume_in_"  # name of a function that Dynamo makes of the part behind a graph break
 _Key = tuple[int, int]  # of a function: stack of its definition, name
 
 
@@ -241,36 +244,84 @@ def _forgotten(facts: Facts, functions: tuple[FunctionTally, ...]) -> Iterator[s
 
 
 def calls_beside(facts: Facts) -> Iterator[Finding]:
-    """Calls of the loop that never reach compiled code, and take much of the time of its turns: a finding for each.
+    """Work of the host in turns of the loop that calls compiled code, where it takes much of their time: a finding for
+    each line that calls it, or loop that does it.
 
-    Without a device, and where JAX's programs are handed over in advance, only looks at the main thread tell: of all
-    that a line of a function calls which also calls compiled code. What the line does by itself, a backward pass or an
-    optimizer's step, is the program's own work; so is what is called once. Checkpoints are a finding also where that
-    line writes them by itself, or calls the compiled code too, as a library's loop does, if they come again and again.
+    Without a device, and where JAX's programs are handed over in advance, only looks at the main thread tell. A line
+    that calls compiled code may call other things too, as those that make its arguments. What is compiled, a backward
+    pass and an optimizer's step are the program's own work; so is what is called once. Checkpoints are a finding also
+    where a library's loop writes them at a line that it runs again and again.
     """
-    names, running, spine = facts.names, facts.running_s * 1e9, _spine(facts)
-    functions, lines = {one[:2] for one in spine}, {(one[0], one[2]) for one in spine}
+    names, running, spine = facts.names, facts.running_s * 1e9, _Spine(facts)
     jit, least = facts.run.jit, (LARGE if facts.run.jit.functions else DEAR) * running
     compiles = (*jit.compiled_at, *(stack for stack, _ in jit.functions))  # a function is traced there
     ran = {facts.place(stack).at for stack in (*facts.run.executions_at, *compiles)}
     apart = {place.at for place in asked_for(facts)} | runs_at(facts)  # a finding of its own; no call beside it
     free = running - sum(device.busy for device in facts.run.devices())  # what a faster host can gain
     calls: defaultdict[Place, Counter[tuple[int, str]]] = defaultdict(Counter)
+    once = set[Place]()  # lines that no loop repeats
     for (stack, state), ns in (facts.run.looks if jit.functions else facts.run.looks_before).items():
         frames = names.frames(stack)
-        line = next((one for one in frames if (one.file, one.func) in functions), None)
-        if line is None or state == "import" or any(one.at in ran for one in frames):
+        depth = next((i for i, one in enumerate(frames) if (one.file, one.func) in spine.functions), None)
+        if depth is None or state == "import" or any(one.at in ran for one in frames):
             continue
         if frames[0].at in apart or (jit.functions and _WAITS.search(frames[0].code)):
             continue
-        if state == _SAVES or (line != frames[0] and line.loop and line.at not in lines):
-            calls[replace(line, library=())][stack, state] += ns
+        line, turns = spine.work(stack, frames, depth)
+        if state == _SAVES or turns:
+            line = replace(line, library=())
+            calls[line][stack, state] += ns
+            once |= set() if turns else {line}
     for line, looks in calls.items():
         took, count = min(free, looks.total()), sum(facts.run.look_counts[key] for key in looks)
-        if not line.loop and (count < HABIT or took > _LONG_NS * count):
+        if line in once and (count < HABIT or took > _LONG_NS * count):
             continue
         if took >= max(LOOKED_NS, least, WORTH_SAYING * facts.wall_s * 1e9):
             yield _finding(facts, line, looks, took, running)
+
+
+class _Spine:
+    """The lines that call what is compiled, and those that call them."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        known = facts.run.torch_compile
+        stacks = {*known.calls, *(one.event.stack for one in known.recompiles), *facts.run.jit.callers}
+        lines = {one for stack in stacks for one in facts.names.frames(stack)}
+        self.functions = {(one.file, one.func) for one in lines}
+        self._lines = {one.at for one in lines}
+        self._loops: defaultdict[tuple[str, str], set[int]] = defaultdict(set)  # around the lines; 0: none
+        for one in lines:
+            self._loops[one.file, one.func].add(one.loop)
+        self._last: Counter[tuple[str, str, int]] = Counter()  # known line of a loop
+        for one in chain(lines, *(facts.names.frames(stack) for stack, _ in facts.run.looks_before)):
+            key = one.file, one.func, one.loop
+            self._last[key] = max(self._last[key], one.line)
+        compiled = {(facts.place(code).file, facts.text(name)) for code, name in known.functions}
+        # an older Python knows only the last part of a frame's name
+        self._compiled = compiled | {(file, name.rpartition(".")[2]) for file, name in compiled}
+
+    def work(self, stack: int, frames: Sequence[Place], depth: int) -> tuple[Place, bool]:
+        """The line, of those in the functions of the spine, or the loop to which a look belongs, and whether it is of
+        work in turns of a loop beside what is compiled."""
+        line, jitted = frames[depth], bool(self._facts.run.jit.functions)
+        turns = any(one.loop for one in frames[depth:])
+        if depth:
+            return line, turns and (line.at not in self._lines or not (jitted or self._in_compiled(frames[:depth])))
+        if jitted or line.at in self._lines or self._in_compiled(frames) or _TRAINS.search(line.code):
+            return line, False  # of JAX's programs the operations outside of them are told apart
+        around = self._loops[line.file, line.func]
+        if line.loop in around:
+            return line, turns
+        inner = any(
+            loop < line.loop and (not loop or self._last[line.file, line.func, loop] > line.loop) for loop in around
+        )
+        again = any(around) or any(one.loop for one in frames[1:])
+        return (self._facts.names.loop(stack), again) if inner else (line, False)
+
+    def _in_compiled(self, frames: Iterable[Place]) -> bool:
+        """Whether one of the frames is a compiled function's, or of what resumes it behind a graph break."""
+        return any((one.file, one.func) in self._compiled or _RESUMES in one.func for one in frames)
 
 
 def runs_at(facts: Facts) -> frozenset[tuple[str, int]]:
@@ -284,23 +335,24 @@ def looked_up(finding: Finding) -> frozenset[tuple[int | str, ...]]:
     return counted.keys if isinstance(counted, Matching) and counted.event is Look else frozenset()
 
 
-def _spine(facts: Facts) -> set[tuple[str, str, int]]:
-    """The lines that call what is compiled, and those that call them: file, function, line."""
-    known = facts.run.torch_compile
-    stacks = [*known.calls, *(one.event.stack for one in known.recompiles), *facts.run.jit.callers]
-    return {(one.file, one.func, one.line) for stack in stacks for one in facts.names.frames(stack)}
-
-
 def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], took: float, running: float) -> Finding:
     stacks = Counter[int]()
     for (stack, _), ns in looks.items():
         stacks[stack] += ns
-    place = innermost(facts.names, stacks, line)
-    if place.at == line.at:  # itself, or a library that it calls
+    frames = [place for stack in stacks for place in facts.names.frames(stack)]
+    place = innermost(facts.names, stacks, line) if any(one.at == line.at for one in frames) else line
+    if place.at == line.at:  # itself, a loop, or a library that it calls
         place = facts.place(max(stacks, key=stacks.__getitem__))
     most = f", most of it at {cited(place)}" if place.at != line.at else ""
     saves = sum(ns for (_, state), ns in looks.items() if state == _SAVES) >= MOST * looks.total()
-    what = "again and again while a checkpoint is saved" if saves else "in each turn for what is called"
+    if saves:
+        what = "again and again while a checkpoint is saved at"
+    elif all(facts.place(stack).at == line.at for stack in stacks):
+        what = "in each turn for"
+    else:
+        what = "in each turn for " + (
+            "what is called at" if any(one.at == line.at for one in frames) else "the loop of"
+        )
     if saves:
         advice = (
             "Save less often: keep a copy of what is the best so far in memory, and write it at the end of an epoch; "
@@ -328,7 +380,7 @@ def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], took: f
         counted=Matching(Look, ("stack", "state"), frozenset(looks), detail="state"),
         cost_s=took / 1e9,
         cause=(
-            f"What is compiled waits {what} at {cited(line)}{most}: {duration(took / 1e9)}, "
+            f"What is compiled waits {what} {cited(line)}{most}: {duration(took / 1e9)}, "
             f"by looks at the main thread, {percent(took / running)} of the time that neither compiling nor imports "
             "took."
         ),
