@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -314,6 +315,46 @@ def test_a_program_that_calls_python_is_no_idle_device(tmp_path: Path) -> None:
     [told] = [one for one in found.findings if one.kind == "host_callback"]
     assert busy.findings == (told.id,)
     assert 0.5 * told.cost_s < busy.explained_s <= told.cost_s
+
+
+class Thermostat:
+    def __call__(self, power: Any) -> Any:
+        return np.float32(20.0 + 3.0 * np.tanh(power))
+
+
+@pytest.mark.parametrize("kept", ["function", "partial", "object"])
+def test_python_that_a_vmapped_scan_calls_is_told_at_its_function(tmp_path: Path, kept: str) -> None:
+    """JAX traces the turns once more by itself: no line of the program is on the way to the call."""
+
+    def settle(rate: float, power: Any) -> Any:
+        return np.float32(20.0 + rate * power)
+
+    called: dict[str, Callable[[Any], Any]] = {
+        "function": lambda power: settle(3.0, power),
+        "partial": functools.partial(settle, 3.0),
+    }
+    host = called.get(kept, Thermostat())
+
+    def room(power: Any) -> Any:
+        return jax.pure_callback(host, jax.ShapeDtypeStruct((), np.float32), power, vmap_method="sequential")
+
+    def turn(powers: Any, _: Any) -> tuple[Any, None]:
+        return powers + 0.01 * jax.vmap(room)(powers), None
+
+    heat = jax.jit(lambda powers: jax.lax.scan(turn, powers, None, length=40)[0])
+
+    def program() -> None:
+        powers = jnp.ones(30)
+        for _ in range(3):
+            powers = heat(powers)
+        jax.block_until_ready(powers)
+
+    found, _ = report(tmp_path / "run.log", program)
+    [finding] = [one for one in found.findings if one.kind == "host_callback"]
+    assert finding.count == 3 * 40 * 30
+    names = {"function": "<lambda>", "partial": "settle", "object": "Thermostat.__call__"}
+    assert finding.place.acting.func.endswith(names[kept])
+    assert "'expand_dims' once, with all" in finding.advice
 
 
 def test_python_that_is_called_once_in_a_program_is_no_finding_and_nothing_is_left_behind(tmp_path: Path) -> None:

@@ -50,9 +50,10 @@ def _finding(facts: Facts, stacks: list[int], whole: Counted) -> Finding:
         advice=(
             "Return the values from the jitted function (jax.lax.scan stacks what each turn returns), and look at them "
             "after the call; where some turns are enough, call back under jax.lax.cond. What Python has to compute for "
-            "the program, write with jnp, or do between two calls."
+            "the program, write with jnp, or do between two calls." + _AT_ONCE * ("pure_callback" in name)
         ),
     )
 
 
+_AT_ONCE = " Under jax.vmap, vmap_method='sequential' calls it for each element, and 'expand_dims' once, with all."
 KIND = Kind(find, blamed_for=("max_idle",))

@@ -10,10 +10,12 @@ import functools
 import threading
 from collections.abc import Callable
 from time import perf_counter_ns
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from xlaprof import events
 from xlaprof.recording import recorder
+from xlaprof.recording.stacks import RawFrame, is_library
 
 from . import internals
 from .unrolled import lines
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
 
 _EVERY_NS = 10_000_000_000  # between two events of one line
+_WRAPPED = 50  # objects around a function that are looked at
+_EMPTY = CellType()
 _HERE = threading.local()
 
 
@@ -59,7 +63,7 @@ class Callbacks:
         @functools.wraps(theirs)
         def emit_python_callback(ctx: Any, callback: Any, *rest: Any, **named: Any) -> Any:
             if recorder.active is self._rec and callable(callback):
-                frames = lines(getattr(ctx, "traceback", None))
+                frames = lines(getattr(ctx, "traceback", None)) or _function(callback)
                 if frames:
                     self._announce(perf_counter_ns())
                     name = str(getattr(ctx, "primitive", None) or "callback")
@@ -78,6 +82,35 @@ _NAMES = {
     "pure_callback": "jax.pure_callback",
     "io_callback": "jax.experimental.io_callback",
 }
+
+
+def _function(callback: Callable[..., Any]) -> tuple[RawFrame, ...]:
+    """The program's function that JAX calls by way of ``callback``, at its ``def``; empty: it is none of Python's.
+
+    Under ``jax.vmap`` in a scan, JAX traces the call once more by itself, and no line of the program is on the way to
+    it. What JAX wraps around the function holds it.
+    """
+    waiting: list[Any] = [callback]
+    seen = set[int]()
+    while waiting and len(seen) < _WRAPPED:
+        one = waiting.pop(0)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, FunctionType):
+            code = one.__code__
+            if not is_library(code.co_filename, None):
+                return (RawFrame(code.co_filename, code.co_firstlineno, code.co_qualname),)
+            held = [cell.cell_contents for cell in one.__closure__ or () if cell != _EMPTY]
+            waiting += [other for other in held if callable(other)]
+        elif isinstance(one, MethodType | functools.partial):
+            waiting.append(one.__func__ if isinstance(one, MethodType) else one.func)
+        elif type(one).__module__.startswith("jax"):
+            names = (*getattr(one, "__dict__", ()), *getattr(type(one), "__slots__", ()))
+            waiting += [other for other in (getattr(one, name, None) for name in names) if callable(other)]
+        elif not isinstance(one, type | BuiltinFunctionType):
+            waiting.append(type(one).__call__)
+    return ()
 
 
 class _Line:
