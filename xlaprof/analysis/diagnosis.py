@@ -243,6 +243,7 @@ def _plain(diff: GraphDiff, one: Difference, **fields: object) -> Change:
         "added": diff.added,
         "removed": diff.removed,
         "against": diff.against,
+        "element": one.came is not None and one.came.element,
     }
     return Change(**{**known, **fields})  # type: ignore[arg-type]
 

@@ -17,6 +17,8 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     role: String = ""  # the part of training that recorded it, see :attr:`Change.role`
     random: bool = False  # it draws random numbers
     own: bool = False  # the runtime recorded it, the program did not call it
+    #: of a read's graph: it takes out a number, and what the host reads is that, or computed of such numbers alone
+    element: bool = False
 
 
 class Loop(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -140,3 +142,4 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     added: Count = 0  # operations that came, all over the graph, and
     removed: Count = 0  # that were there before
     against: Id = 0  # the program it was compared with: the closest that ran at this barrier
+    element: bool = False  # the operation that came takes out a number for the host, see :attr:`Operation.element`

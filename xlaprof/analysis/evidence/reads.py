@@ -38,6 +38,7 @@ from .reading import SCALAR
 _STEPS, _OF = 2, 8  # reads in fewer than 2 of at least 8 steps are one event: a checkpoint halfway
 # of the steps without compiles: a read with a measured wait, or between the steps, that costs less is none
 _NOTHING = 0.001
+_INDEX = "index of aten::select"
 
 
 class Reads:
@@ -253,8 +254,10 @@ def _is_dear(facts: Facts, stacks: Container[int], least_s: float = 0.0) -> bool
 
 
 def takes_element(record: CompileRecord) -> bool:
-    """Whether a graph takes another element out of a tensor than the one before, for a read of it."""
-    return record.trigger == "read" and record.change is not None and record.change.subject == "index of aten::select"
+    """Whether a graph takes another element out of a tensor than the one before, and what the host reads is that
+    number, or computed of such numbers alone: the host can take it out of a copy of the tensor as well."""
+    change = record.change
+    return record.trigger == "read" and change is not None and change.element and change.subject == _INDEX
 
 
 def takes_of_the_same(record: CompileRecord, barrier: int, at_once: bool) -> bool:
@@ -337,6 +340,8 @@ def is_own_graph(facts: Facts, record: CompileRecord) -> bool:
     repeated = in_loop(facts, record.stack)
     if repeated < HABIT or not record.nth:
         return repeated >= HABIT
+    if numbers and not steps:  # no step has a barrier that would compute the value all the same
+        return takes_element(record) or 2 * record.again >= record.ops
     return record.nth < ceil(repeated / max(1, steps))  # of the first step reads may not have counted
 
 

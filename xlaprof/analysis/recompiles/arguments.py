@@ -19,7 +19,7 @@ from xlaprof.analysis.recompiles.group import (
     versions,
     windows,
 )
-from xlaprof.analysis.recompiles.wording import Slice, expression, is_number, position_of, quoted, writes
+from xlaprof.analysis.recompiles.wording import Slice, expression, is_number, position_of, quoted, reads_there, writes
 from xlaprof.text.quantities import plural
 from xlaprof.vocabulary import fill
 
@@ -151,7 +151,8 @@ def advise(facts: Facts, group: Group) -> tuple[str, str]:
     one = next(one for one in _ARGUMENTS if re.match(one.subject, change.subject))
     use, verb = one.read, "Read with index_select at"
     if writes(code):
-        use, verb = one.written, "Write with index_copy_ at"
+        read = change.subject.startswith("index") and reads_there(code)
+        use, verb = one.written, f"Write with index_copy_{', and read with index_select,' * read} at"
     if of is not None and is_number(of.value):
         use, verb = one.filled, "Write with index_fill_ at"
     numbers = [int(value) for each in group.extras for value in (each.change.old, each.change.new) if value.isdecimal()]

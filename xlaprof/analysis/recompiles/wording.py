@@ -134,6 +134,21 @@ def writes(code: str) -> bool:
     )
 
 
+def reads_there(code: str) -> bool:
+    """Whether a line writes to a part of a tensor what it reads at the same index: ``x[:, j] = y[order, j]``."""
+    for one in nodes(code, ast.Assign):
+        written = {ast.unparse(at) for target in one.targets for at in _indices(target)}
+        if not written.isdisjoint(ast.unparse(at) for at in _indices(one.value)):
+            return True
+    return False
+
+
+def _indices(tree: ast.expr) -> list[ast.expr]:
+    """The indices in a tree that are no slices."""
+    found = (at for node in ast.walk(tree) if isinstance(node, ast.Subscript) for _, at in _axes(node))
+    return [at for at in found if not isinstance(at, (ast.Slice, ast.Constant))]
+
+
 def _axes(node: ast.Subscript) -> list[tuple[int, ast.expr]]:
     """The indices of a subscript with their dimensions, which count from the end behind an ellipsis."""
     indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]

@@ -26,6 +26,7 @@ from .alignment import Alignment, Found, Unmatched, align, is_same_work, token
 from .along import along
 from .conditions import condition, decision, names, of_other_parts
 from .deciding_values import changed
+from .elements import elements
 from .loop_iterations import choices, iterations, numbers, selected
 from .places import Places, line_of, operation, show
 from .trie_divergence import departure
@@ -111,7 +112,7 @@ def remember(
 
 def record(tape: Tape, new: KnownTrace, storages: Sequence[Storage]) -> Recorded | None:
     """How the graph of ``new``, which computes ``storages``, differs from known ones; ``None``: it is the first."""
-    places = Places(recorder.active)
+    places = Places(recorder.active, elements(new))
     try:
         diff = _graph_diff(tape, new, storages, places)
     except Exception as error:  # a failed explanation must not stop the program

@@ -21,8 +21,9 @@ _LOOKED_AT = 64  # and looked at for that
 class Places:
     """Ids of stacks: a recording's, or without one its own. 0 is the empty stack."""
 
-    def __init__(self, rec: Recorder | None = None) -> None:
+    def __init__(self, rec: Recorder | None = None, elements: frozenset[int] = frozenset()) -> None:
         self.rec = rec
+        self.elements = elements  # ids of nodes that take a number out for the host
         self.frames: dict[int, Frames] = {0: ()}
         self._ids: dict[Frames, int] = {}
 
@@ -40,7 +41,7 @@ class Places:
         """A node of the trie, or of a graph."""
         called = node.op is not None and node.op.func is not None
         random = node.op is not None and node.op.random
-        return Operation(operation(node), self(node.frames), node.role, random, not called)
+        return Operation(operation(node), self(node.frames), node.role, random, not called, id(node) in self.elements)
 
     def first(self, nodes: tuple[Node, ...]) -> list[Operation]:
         """The first of them, each line's once: a tensor that a loop runs over is taken apart by as many as it has."""
