@@ -17,6 +17,9 @@ from .distribution import Distribution
 from .series import Series
 
 RECENT = 120
+#: what ends a graph of what was pending at the entry of a compiled function, at the line that calls it
+AT_ENTRY = "clear_pending"
+_LAST = 8  # programs of a barrier
 FEW = 16  # operations in one turn of a loop over tensors, at most: a training step has more
 
 
@@ -145,10 +148,10 @@ class CompileRecord(Compile, frozen=True):
         own |= {"change": found[0].change if found else None, "diff": None, "turns": ()}
         return cls(
             **own,
-            nth=site.compiles,
+            nth=site.at_entry if event.trigger == AT_ENTRY else site.compiles - site.at_entry,
             visits=site.visits,
             step=step,
-            before=site.programs,
+            before=site.pending if event.trigger == AT_ENTRY else site.programs,
             is_first=first,
             parts=found,
             along=along(event),
@@ -197,7 +200,9 @@ class Site(msgspec.Struct):
     executed: int = 0  # visits that ran something
     in_steps: int = 0  # of executed: inside a StepTrace
     compiles: int = 0
-    programs: tuple[int, ...] = ()  # compiled here, the last few
+    programs: tuple[int, ...] = ()  # compiled here, the last few; without those that
+    pending: tuple[int, ...] = ()  # a compiled function's entry cut: the work of others, no version of the function's
+    at_entry: int = 0  # of compiles: those
     dispatch: Distribution = msgspec.field(default_factory=Distribution)  # ns the host spent in it
     ops: int = 0  # sum over executed visits
     last_ops: int = 0
@@ -226,6 +231,15 @@ class Site(msgspec.Struct):
                 self.grow(one)
                 last = one
 
+    def compiled(self, event: Compile) -> None:
+        """A graph that ends here was compiled."""
+        self.compiles += 1
+        if event.trigger == AT_ENTRY:
+            self.at_entry += 1
+            self.pending = (*self.pending[1 - _LAST :], event.program)
+        else:
+            self.programs = (*self.programs[1 - _LAST :], event.program)
+
     def repeat(self, event: Barrier | Compile | Site) -> None:
         """Note the line that the graph ending here repeats."""
         if event.loops > self.loops:
@@ -251,7 +265,9 @@ class Site(msgspec.Struct):
         self.executed += other.executed
         self.in_steps += other.in_steps
         self.compiles += other.compiles
-        self.programs = (self.programs + other.programs)[-8:]
+        self.at_entry += other.at_entry
+        self.programs = (*self.programs, *other.programs)[-_LAST:]
+        self.pending = (*self.pending, *other.pending)[-_LAST:]
         self.dispatch.merge(other.dispatch)
         self.ops += other.ops
         self.longest_growth = max(self.longest_growth, other.longest_growth)

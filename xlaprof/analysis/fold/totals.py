@@ -252,8 +252,7 @@ class Totals(ReadsAndFallbacks):
             self.torch_compile.on_lowered(event)
         if len(self.compiles) < RECORDS:
             self.compiles.append(CompileRecord.of(event, site, self.step_num + 1))
-        site.compiles += 1
-        site.programs = (*site.programs[-7:], event.program)
+        site.compiled(event)
         self.compiling, self.now, self.program = None, ("running", end), max(self.program, event.program)
         self.cover(event.t, end)
 
