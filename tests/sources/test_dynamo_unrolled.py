@@ -67,6 +67,34 @@ class Stack(nn.Module):
         return x.sum()
 
 
+class Gauge(nn.Module):
+    """A level that follows its inflow from hour to hour, without a weight; the readings of it have one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inflow, self.reading = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def level(self, rain: Any) -> Any:
+        level = rain[:, 0]
+        for hour in range(1, rain.shape[1]):
+            level = level - 0.1 * level.sqrt() + rain[:, hour].relu()
+        return level
+
+    def forward(self, rain: Any) -> Any:
+        return self.reading(self.level(self.inflow(rain))).sum()
+
+
+class Twice(Stack):
+    """Its layers in two passes, of which each has its own."""
+
+    def forward(self, x: Any) -> Any:
+        mask = x > 0
+        for half in (self.blocks[:6], self.blocks[6:]):
+            for block in half:
+                x = block(x, mask)
+        return x.sum()
+
+
 def compiled(path: Path, program: Callable[[], Any]) -> Observed:
     with observing(path) as seen:
         program()
@@ -97,9 +125,16 @@ def test_the_loop_of_a_compiled_function_is_told_with_its_turns_where_they_take_
     assert charge.seconds == pytest.approx(finding.cost_s)
 
 
-def test_layers_with_weights_of_their_own_are_no_loop_over_data(tmp_path: Path) -> None:
-    (made,) = graphs(compiled(tmp_path / "run.log", lambda: torch.compile(Stack(), backend="eager")(HOURS)))
+@pytest.mark.parametrize("layers", [Stack, Twice])
+def test_layers_with_weights_of_their_own_are_no_loop_over_data(tmp_path: Path, layers: type[nn.Module]) -> None:
+    (made,) = graphs(compiled(tmp_path / "run.log", lambda: torch.compile(layers(), backend="eager")(HOURS)))
     assert (made.turns, made.loop) == (0, 0)
+
+
+def test_a_loop_without_weights_is_told_though_the_line_that_calls_it_has_modules_with_some(tmp_path: Path) -> None:
+    seen = compiled(tmp_path / "run.log", lambda: torch.compile(Gauge(), backend="eager")(HOURS))
+    (made,) = graphs(seen)
+    assert (made.turns, seen.line(made.loop)) == (11, line_of(Gauge, "level = level - 0.1"))
 
 
 def test_compiling_what_one_turn_computes_makes_one_small_graph(tmp_path: Path) -> None:
