@@ -276,8 +276,22 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
         took, count = min(free, looks.total()), sum(facts.run.look_counts[key] for key in looks)
         if line in once and (count < HABIT or took > _LONG_NS * count):
             continue
+        if _runs_one_by_one(looks) and not _is_worth_compiling(facts, took):
+            continue
         if took >= max(LOOKED_NS, least, WORTH_SAYING * facts.wall_s * 1e9):
             yield _finding(facts, line, looks, took, running)
+
+
+def _runs_one_by_one(looks: Counter[tuple[int, str]]) -> bool:
+    """Whether most of it is PyTorch's operations: they could be compiled, too."""
+    return sum(ns for (_, state), ns in looks.items() if state == "torch") >= MOST * looks.total()
+
+
+def _is_worth_compiling(facts: Facts, took: float) -> bool:
+    """Whether compiling what takes ``took`` ns can pay, if that takes as long as what the run has compiled did in the
+    mean, and half of the time remains."""
+    functions = facts.run.torch_compile.functions.values()
+    return took * MOST >= sum(one.dur for one in functions) / max(1, sum(one.compiles for one in functions))
 
 
 class _Spine:
@@ -359,7 +373,7 @@ def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], took: f
             "or write it in a background thread. Where a library saves, an option of its says how often "
             "(every_n_epochs of Lightning's ModelCheckpoint, save_strategy of transformers' TrainingArguments)."
         )
-    elif sum(ns for (_, state), ns in looks.items() if state == "torch") >= MOST * looks.total():
+    elif _runs_one_by_one(looks):
         advice = (
             f"Compile {'it' if place.at == line.at else 'what is called there'}, too (torch.compile): PyTorch's "
             "operations run there one by one. What is the same in each turn, do once, before the loop."
