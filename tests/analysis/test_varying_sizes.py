@@ -127,6 +127,35 @@ def test_sizes_of_which_each_is_twice_the_one_before_are_buckets_whatever_they_c
     assert with_validation([128, 32, 57]) == [55], "nobody chose that one"
 
 
+def test_widths_that_share_a_budget_are_chosen_as_the_rows_of_each_follow_from_it() -> None:
+    """Utterances in three widths of frames, each batch with as many rows as 2,400 frames have room for."""
+
+    def utterances(shapes: list[tuple[int, int]], compile: float = 8000) -> list[tuple[int, bool]]:
+        story = Story()
+        barrier, move = story.line(40, "xr.sync()"), story.line(35, "frames = frames.to(device)")
+        seen: dict[tuple[int, int], int] = {}
+        before = shapes[0]
+        for shape in shapes:
+            old, new = (f"f32[{rows},{width},13]" for rows, width in (before, shape))
+            change = Change("shape", old, new, "self", made=move, moved=True, against=seen.get(before, 0))
+            with story.step():
+                story.barrier(barrier, 8, f"{shape}", compile, change if seen and shape not in seen else None)
+                story.spend(8)
+            seen.setdefault(shape, len(seen) + 1)
+            before = shape
+        story.finish()
+        return [(one.count, "Sizes vary together" in one.cause) for one in story.findings("recompile")]
+
+    three = [(7, 320), (25, 96), (15, 160)]
+    assert utterances([*three, *three[::-1]] * 8) == [], "one size of all would be three times the work"
+    assert utterances(three) == [(2, True)], "none came back: it may be chance"
+    assert utterances([(7, 320), (25, 90), (4, 161)] * 16) == [(2, True)], "nobody chose those"
+    assert utterances([(7, 320), (9, 96), (4, 160)] * 16) == [(2, True)], "no budget: padding all pays"
+    assert utterances([(7, 320), (9, 96), (4, 160)] * 16, compile=150) == [], "rows that follow from a chosen width"
+    late = [(2400 // width, width) for width in range(72, 136, 8)]
+    assert utterances([*three * 10, *late]) == [(9, True)], "new ones go on coming"
+
+
 def test_the_passes_of_a_loop_over_a_tensor_of_the_batch_are_its_size() -> None:
     """Frames of a clip, 3 to 7 of them; once only the loop over them is new, for its size was the first graph's."""
     story = Story()

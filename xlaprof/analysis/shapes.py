@@ -40,13 +40,31 @@ def axes(change: Change) -> tuple[int, ...]:
 
 
 def are_chosen(shapes: Iterable[str]) -> bool:
-    """Whether each dimension takes multiples of one number only, round or few; beside 1, as of a single token."""
-    rows = [dims(one) or ((int(one),) if one.isdecimal() else ()) for one in shapes]
-    for sizes in map(set, zip(*rows, strict=False)):
-        unit, most = gcd(*(sizes - {1})), max(sizes)
-        if len(sizes - {1}) > 1 and unit < _ROUND and (unit == 1 or most > _ROUND * unit):
-            return False
-    return True
+    """Whether each dimension takes multiples of one number only, round or few; beside 1, as of a single token.
+
+    Or one does, and its size decides those of the others: so many rows of a width as a batch has room for.
+    """
+    rows = {dims(one) or ((int(one),) if one.isdecimal() else ()) for one in shapes}
+    columns = [set(sizes) for sizes in zip(*rows, strict=False)]
+    chosen = [sizes for sizes in columns if _is_chosen(sizes)]
+    return chosen == columns or any(1 < len(sizes) == len(rows) for sizes in chosen)
+
+
+def _is_chosen(sizes: set[int]) -> bool:
+    unit, most = gcd(*(sizes - {1})), max(sizes)
+    return len(sizes - {1}) <= 1 or unit >= _ROUND or (unit > 1 and most <= _ROUND * unit)
+
+
+def are_of_one_budget(shapes: Iterable[str]) -> bool:
+    """Whether each width has as many rows as one number of elements has room for: padded to one size, all of them would
+    be a multiple of the work."""
+    rows = [dims(one) or () for one in shapes]
+    varying = [at for at, sizes in enumerate(zip(*rows, strict=False)) if len(set(sizes)) > 1]
+    if len(rows) < HABIT or len(varying) != 2:
+        return False
+    pairs = [(row[varying[0]], row[varying[1]]) for row in rows]
+    either = (pairs, [(width, count) for count, width in pairs])
+    return any(max(n * width for n, width in one) < min((n + 1) * width for n, width in one) for one in either)
 
 
 _KINDS = {"f": "float", "bf": "bfloat", "s": "int", "i": "int", "u": "uint", "c": "complex"}

@@ -1,9 +1,10 @@
 """Graphs that are compiled again by design: buckets, stages of a training, modules that take turns, micro-batches.
 
 They take turns for ever, or each runs for long. Sizes are design where somebody chose them, as long as they pay: what
-takes seconds, and a large share of the run, is told, unless each is twice the one before, as buckets are. Sizes that
-nobody chose, as of the edges of a batch of graphs, may come back as often, for a data set has only so many: they are
-normal only in a small share of the run.
+takes seconds, and a large share of the run, is told, unless each is twice the one before, as buckets are, or all have
+one budget, as of tokens, which padding to one size would be a multiple of. Sizes that nobody chose, as of the edges of
+a batch of graphs, may come back as often, for a data set has only so many: they are normal only in a small share of
+the run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.loop_entry import CONDITIONS
 from xlaprof.analysis.principles import DEAR, HABIT, LARGE, LONG_S, MANY
 from xlaprof.analysis.recompiles.group import Group, versions
-from xlaprof.analysis.shapes import are_chosen, are_doubled
+from xlaprof.analysis.shapes import are_chosen, are_doubled, are_of_one_budget
 from xlaprof.analysis.timeline.rhythm import Rhythm
 
 _MOST = 0.7  # of the interruptions that are equally long
@@ -36,7 +37,7 @@ def by_design(facts: Facts, group: Group) -> bool:
         return False
     if _is_last_batch(turns):
         return False
-    if are_doubled(turns):
+    if are_doubled(turns) or (are_chosen(turns) and are_of_one_budget(turns)):
         return True
     dear = max(LARGE * facts.wall_s, LONG_S) if are_chosen(turns) else DEAR * facts.wall_s
     return bool(group.first.name) or group.cost_s < dear  # modules have names
