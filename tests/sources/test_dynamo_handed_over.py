@@ -14,6 +14,8 @@ import pytest
 import torch
 
 from tests.sources.observed import Observed, line_of, observe
+from xlaprof.events import DynamoCompile, Recompile
+from xlaprof.text.quantities import times
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_dynamo"),
@@ -175,3 +177,47 @@ def test_nor_is_that_of_an_argument(tmp_path: Path) -> None:
     assert finding.place.line == line_of(scaled, "options.scale")
     assert "The Python value of options.scale" in finding.cause
     assert "___" not in said(found)
+
+
+class Limiter(torch.nn.Module):
+    """Tells how loud it was."""
+
+    def forward(self, sound: Any) -> Any:
+        print(end="")
+        return sound.clamp(-1, 1) * 0.9
+
+
+class Desk(torch.nn.Module):
+    """Each of its channels is limited, in its own width."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.voice, self.organ = torch.nn.Linear(4, 6), torch.nn.Linear(6, 8)
+        self.limit_voice, self.limit_organ = Limiter(), Limiter()
+
+    def forward(self, sound: Any) -> Any:
+        voice = self.limit_voice(self.voice(sound))
+        return self.limit_organ(self.organ(voice))
+
+
+def test_a_function_that_only_a_break_compiles_by_itself_is_its_finding_with_all_its_versions(tmp_path: Path) -> None:
+    found = observe(tmp_path, calling(Desk(), lambda: (torch.ones(3, 4),)))
+    again = list(found.of(Recompile))
+    assert again, "the limiter has a version for each of the widths"
+    (finding,) = found.findings()
+    assert (finding.kind, finding.place.line) == ("graph_break", line_of(Limiter, "print("))
+    assert (
+        f"Limiter.forward is compiled by itself, in place of a part of one graph, and was compiled again "
+        f"{times(len(again))}"
+    ) in finding.cause
+    versions = {one.compile for one in again}
+    took = sum(one.dur for one in found.of(DynamoCompile) if one.compile in versions) / 1e9
+    assert finding.cost_s > took
+    charges = {one.what for one in found.report.torch_compile.charges}
+    assert "break" in charges
+    assert "necessary" not in charges
+
+
+def test_what_the_program_calls_itself_has_a_graph_of_its_own_whatever_breaks(tmp_path: Path) -> None:
+    found = observe(tmp_path, calling(Limiter(), lambda: (torch.ones(3, 4),), lambda: (torch.ones(3, 4, 2),)))
+    assert {one.kind for one in found.findings()} == {"graph_break", "recompile"}

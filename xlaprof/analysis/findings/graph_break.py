@@ -6,9 +6,9 @@ captures no operation.
 
 Cost: the tracing that a break made useless; for each graph beyond one the fixed cost of a graph, taken from the
 cheapest on either side of the break, for what they compute has to be compiled in any case; and every version compiled
-for another of the values that the break hands over, which it reads or makes (these recompilations are no findings of
-their own). What passes between the graphs at run time is measured and told beside it: it holds the program's own work
-there, which a fix may move and not spare.
+for another of the values that the break hands over, which it reads or makes, or of a function that has a graph of its
+own only for the break (these recompilations are no findings of their own). What passes between the graphs at run time
+is measured and told beside it: it holds the program's own work there, which a fix may move and not spare.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from xlaprof.analysis.evidence.guard_failures.sorting import (
     cost_s,
     hit_a_limit,
     is_a_librarys,
+    is_cut_out,
     limit_hit,
     sort_out,
 )
@@ -142,7 +143,7 @@ def _handed_over(facts: Facts, here: Broken, behind: list[Blamed]) -> Iterator[s
         record, guard, _ = one
         if not guard.handed and is_a_librarys(facts, record.event.code):
             return "apart"
-        if not guard.handed and plain - {record.event.code}:
+        if not guard.handed and (plain - {record.event.code} or is_cut_out(facts, record, here)):
             return "within"
         return "the size made" if guard.dim >= 0 else "" if guard.kind in ("freed", "object") else "the value read"
 
@@ -150,6 +151,7 @@ def _handed_over(facts: Facts, here: Broken, behind: list[Blamed]) -> Iterator[s
         guards = [guard for _, guard, _ in blamed]
         again = f"what follows was compiled again {times(len(blamed))}"
         seconds = duration(cost_s(blamed))
+        by_itself = {(one.event.code, one.event.func) for one, _, _ in blamed if is_cut_out(facts, one, here)}
         if sort == "apart":
             names = " and ".join(dict.fromkeys(guard.subject for guard in guards if guard.subject))
             yield (
@@ -157,8 +159,9 @@ def _handed_over(facts: Facts, here: Broken, behind: list[Blamed]) -> Iterator[s
                 f"{times(len(blamed))} for {names or 'its arguments'}, {seconds} in all"
             )
         elif sort == "within":
+            which = _names(facts, by_itself) if by_itself else "what it calls"
             yield (
-                f"what it calls is compiled by itself, in place of a part of one graph, and was compiled again "
+                f"{which} is compiled by itself, in place of a part of one graph, and was compiled again "
                 f"{times(len(blamed))}, {seconds} in all"
             )
         elif sort:
@@ -223,7 +226,9 @@ def _names(facts: Facts, functions: set[tuple[int, int]]) -> str:
 def _apart(facts: Facts, here: Broken) -> tuple[int, int]:
     """The graphs on both sides of the breaks, but for the one that there would be without: how many, and the time of
     the cheapest."""
-    lines, known = {place.at for place in here.places}, facts.run.torch_compile
+    known = facts.run.torch_compile
+    lines = {place.at for place in here.places}
+    lines |= {place.at for stack, _ in here.by for place in facts.names.frames(stack)}  # what calls it is cut, too
     before, behind = (
         merged(PieceTally, (tally for stack, tally in pieces.items() if facts.place(stack).at in lines))
         for pieces in (known.before, known.behind)

@@ -200,11 +200,20 @@ def _apart_for(facts: Facts, record: RecompileRecord, lines: dict[Line, Broken])
             if others and (code in functions or (line in through and mine in (_package(facts, one) for one in others))):
                 return line
         return None
-    for line in through:  # nothing of a function is compiled whose call reaches this one
+    for line in through:
         plain = {part[0] for tally in lines[line].tallies for part in tally.plain}
-        if plain and code not in plain:
+        # nothing of a function is compiled whose call reaches this one, or the break in this one cuts it, too
+        if (plain and code not in plain) or is_cut_out(facts, record, lines[line]):
             return line
     return None
+
+
+def is_cut_out(facts: Facts, record: RecompileRecord, here: Broken) -> bool:
+    """Whether a break in a function cuts what calls it, too: else that graph would hold the function, and it would need
+    none of its own."""
+    code, called = record.event.code, facts.run.torch_compile.calls.get(record.event.stack)
+    cut = {part[0] for tally in here.tallies for part in tally.cut}
+    return called is not None and called.first.code != code and {called.first.code, code} <= cut
 
 
 def _package(facts: Facts, code: int) -> str:
