@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from story import Story
 
+from xlaprof.events import Change
+
 
 def unrolled(
     story: Story,
@@ -254,3 +256,22 @@ def test_a_few_turns_lack_a_barrier_where_their_graph_takes_much_of_the_run_to_c
     story = Story()
     unrolled(story, attack(story), loops=loops, compile_ms=compile_ms, learns=learns)
     assert [one.place.line for one in story.findings("missing_barrier")] == [16] * found
+
+
+def test_what_a_shrinking_batch_has_compiled_in_the_turns_is_its_own_cause_and_no_barrier_spares_it() -> None:
+    """Routes are searched for those travellers who have not arrived: fewer in each turn, whose moves are read."""
+    story = Story()
+    line = story.line(18, "logits = net(places.to(device))", func="search", outer=(31,), loops=(16, 28))
+    move = story.line(17, "places = places.to(device)", func="search", outer=(31,), loops=(16, 28))
+    read = story.line(20, "moves = logits.argmax(1).cpu()", func="search", outer=(31,), loops=(16, 28))
+    for season in range(2):
+        for left in (13, 11, 8, 7, 5, 3, 2):
+            change = Change("shape", f"f32[{left + 1},6]", f"f32[{left},6]", "self", made=move, moved=True, against=1)
+            story.compile(f"{left}", 1500, read, None if left == 13 else change, "read", ops=30, again=20)
+            story.execute(f"{left}", 1, read, "read")
+            story.read(read, "aten::_to_copy")
+        if not season:
+            unrolled(story, line)
+    found = {one.kind: one for one in story.findings() if one.kind in ("missing_barrier", "recompile")}
+    assert found["recompile"].cost_s == pytest.approx(4 * 1.5)
+    assert sum(one.cost_s for one in found.values()) < 2.4 + 7 * 1.5, "no second is told twice"

@@ -45,6 +45,9 @@ def _finding(facts: Facts, found: Unbarred) -> Finding:
     unrolled = [record for record in own if record.ops * 2 > largest.ops]
     follow = [record for record in run.compiles if record.nth and record not in own and found.follows(facts, record)]
     follow += _once_more(run.compiles, unrolled)
+    # what differs by a cause of its own, as by a batch that shrinks, does so in turns that a barrier ends, too
+    caused = {(extra.record.program, extra.record.t) for group in facts.once(groups) for extra in group.extras}
+    follow = [record for record in follow if (record.program, record.t) not in caused]
     cut = facts.place(largest.stack)
     site = run.sites[found.stack] if found.stack else None
     stack = site.loop if site else 0
