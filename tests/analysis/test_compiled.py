@@ -96,6 +96,32 @@ def test_the_limit_joins_its_cause_and_comes_first() -> None:
     assert second.cost_s > first.cost_s
 
 
+@pytest.mark.parametrize(
+    ("with_it", "further"),
+    [
+        ((), ""),
+        ((Guard("value", "(self.pace * 2)", "2", "4"),), ""),
+        ((Guard("length", "self.laps", "0", "1"),), "self.laps"),
+    ],
+)
+def test_what_else_may_change_is_said_at_a_limit_only_where_something_else_was_seen_to(
+    with_it: tuple[Guard, ...], further: str
+) -> None:
+    """A runner's pace changes in each call; an expression with it is no other thing."""
+    compiling = Compiling()
+    compiling.compile("0/0")
+    for i in range(1, 8):
+        compiling.recompile(f"0/{i}", Guard("value", "self.pace", str(i), str(i + 1)), *(with_it if i == 1 else ()))
+    last = Guard("value", "self.pace", "8", "9")
+    compiling.recompile("0/8", last, ms=1)
+    limit = DynamoLimit(t=compiling.story.now, compile="0/8", func=compiling.func, stack=compiling.call, value=8)
+    compiling.story.emit(msgspec.structs.replace(limit, guard=last))
+    (finding, *_) = compiling.findings()
+    assert "only helps where the number of versions is bounded" in finding.advice
+    assert ("PyTorch names the first guard" in finding.advice) == bool(further)
+    assert not further or f"as {further} did, shows once this is mended" in finding.advice
+
+
 def test_what_runs_eagerly_behind_a_limit_is_its_cost_and_not_the_programs_own_work() -> None:
     compiling = Compiling()
     story = compiling.story

@@ -59,6 +59,7 @@ class Case(NamedTuple):
     asked: str = ""  # the line that made a constant of a size that was a variable
     gradless: bool = False  # of a mode: no version has a backward graph
     sized: str = ""  # the input whose sizes failed with it: the function fills what the guard is on, by size
+    further: str = ""  # something else that failed with one of the versions
 
 
 def named(guard: Guard) -> str:

@@ -213,10 +213,10 @@ def advice(guard: Guard, case: Case, limit: str = "") -> str:
         said += f" That limit is torch._dynamo.config.{limit}."
     elif limit:
         said += f" Raising torch._dynamo.config.{limit} only helps where the number of versions is bounded."
-        if guard.kind == "value":
+        if guard.kind == "value" and case.further:
             said += (
                 " PyTorch names the first guard that fails in each version: what else changes from call to call, as "
-                "the length of a list that the function appends to, shows once this is mended."
+                f"{case.further} did, shows once this is mended."
             )
     return said
 

@@ -201,6 +201,8 @@ def _case(facts: Facts, recompiles: list[Blamed]) -> Case:
     spoken = spoken_of(guard, (one for record, _, _ in recompiles for one in record.event.guards))
     tally = facts.run.torch_compile.functions.get((first.event.code, first.event.func))
     asked = next((there for one in guards if (there := facts.place(one.asked)).line), NOWHERE)
+    failed = [one for record, _, _ in recompiles for one in record.event.guards]
+    blamed = {name for one in guards for name in (named(one), one.subject) if name}
     return Case(
         guards,
         facts.text(tally.backend) if tally is not None else "",
@@ -214,7 +216,13 @@ def _case(facts: Facts, recompiles: list[Blamed]) -> Case:
         cited(asked) if asked.line and asked.at != place.at else "",
         is_gradless(facts, first),
         next((one.subject for one in guards if one.kind == "shape" != guard.kind), ""),
+        next((name for name in map(named, failed) if name and not any(_overlap(name, one) for one in blamed)), ""),
     )
+
+
+def _overlap(name: str, other: str) -> bool:
+    """Whether one of two expressions is a part of the other, as self.clip of (1.0 + self.clip)."""
+    return name in other or other in name
 
 
 def _made_for(facts: Facts) -> dict[str, tuple[int, int]]:
