@@ -75,7 +75,7 @@ NOT_TAKEN = {
     "Move this operation out of the compiled function": "PyTorch 2.13 splits the graph there by itself",
     "Look at what PyTorch says of it": "a reason that PyTorch 2.13 does not give",
     "Dimension {} grows from step to step": "the beginning of a sentence that is taken",
-    "Write with index_copy_ at": "the beginning of a sentence that is taken",
+    "Write with index_copy_{} at": "the beginning of a sentence that is taken",
     "Make the model with attn_implementation": "PyTorch/XLA has no part in it: transformers' masks are made so",
     "Leave the timesteps on the host": "a diffusion takes ten seconds",
     "Make the layer with add_self_loops=False": "torch_geometric is no dependency of the tests",
