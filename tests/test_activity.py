@@ -7,6 +7,7 @@ import importlib
 import io
 import linecache
 import os
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -252,26 +253,33 @@ def test_a_look_does_not_wait_for_the_line_that_gives_the_interpreters_lock_up()
     assert sys.getswitchinterval() == interval
 
 
+_LOOKS_AND_FORKS = """
+import os, sys, threading
+from xlaprof.recording.activity import unchosen_moment
+
+interval, stop = sys.getswitchinterval(), threading.Event()
+
+def look():
+    while not stop.is_set():
+        unchosen_moment()
+
+lookers = [threading.Thread(target=look) for _ in range(3)]
+for looker in lookers:
+    looker.start()
+changed = 0
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        os._exit(int(sys.getswitchinterval() != interval))
+    changed += os.waitpid(child, 0)[1] != 0
+stop.set()
+for looker in lookers:
+    looker.join()
+print(changed, sys.getswitchinterval() == interval)
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_the_interpreters_switch_interval_is_the_programs_whoever_looks_and_forks() -> None:
-    interval, stop = sys.getswitchinterval(), threading.Event()
-
-    def look() -> None:
-        while not stop.is_set():
-            unchosen_moment()
-
-    lookers = [threading.Thread(target=look) for _ in range(3)]
-    for looker in lookers:
-        looker.start()
-    children = []
-    for _ in range(20):
-        child = os.fork()
-        if not child:
-            os._exit(int(sys.getswitchinterval() != interval))
-        children.append(os.waitpid(child, 0)[1])
-    stop.set()
-    for looker in lookers:
-        looker.join()
-    assert children == [0] * 20
-    assert sys.getswitchinterval() == interval
+    done = subprocess.run([sys.executable, "-c", _LOOKS_AND_FORKS], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "True"]

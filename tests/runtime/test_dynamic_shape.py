@@ -106,7 +106,7 @@ WHOLE: dict[str, tuple[Callable[..., Any], int]] = {
 }
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
 @pytest.mark.parametrize("name", STORIES)
 def test_a_selection_is_the_cpus_and_costs_one_read_at_most(name: str) -> None:

@@ -60,7 +60,7 @@ def cases() -> list[Any]:
     return found
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("optimizer", "kwargs"), cases())
 def test_steps_give_the_parameters_of_the_cpu_and_settle(optimizer: type[Optimizer], kwargs: dict[str, Any]) -> None:
     dampened = bool(kwargs.get("dampening") and kwargs.get("momentum"))

@@ -271,7 +271,7 @@ LAWS: list[Callable[[], d.Distribution]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("make", LAWS)
 def test_distributions_have_their_moments_and_densities(make: Callable[[], d.Distribution]) -> None:
     count = 3000

@@ -46,7 +46,7 @@ def _steps(x: Any, grad: Any, weight: Any, geometry: list[Any]) -> str:
     return str(steps(weight))
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("dims", "case"), GEOMETRIES)
 def test_convolution(dims: int, case: str) -> None:
     options = CASES[case]
@@ -60,7 +60,7 @@ def test_convolution(dims: int, case: str) -> None:
     assert check(story).checked["aten.convolution_backward.default"] == 1
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("dims", "case"), GEOMETRIES)
 def test_transposed_convolution_with_output_padding(dims: int, case: str) -> None:
     options = CASES[case]
@@ -76,7 +76,7 @@ def test_transposed_convolution_with_output_padding(dims: int, case: str) -> Non
     assert check(story).checked["aten.convolution_backward.default"] == 1
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_few_windows_of_a_large_kernel_are_a_product(dims: int, transposed: bool) -> None:
@@ -103,7 +103,7 @@ def test_few_windows_of_a_large_kernel_are_a_product(dims: int, transposed: bool
     assert "conv_general_dilated" not in steps
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("dims", [1, 2, 3])
@@ -130,7 +130,7 @@ def test_gradients_are_convolutions_that_xla_has_fast_kernels_for(dims: int, gro
     assert transposed is (of_input["window_strides"] == (2,) * dims)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_depthwise_convolutions_are_sums_over_the_kernel(dims: int, transposed: bool) -> None:

@@ -112,7 +112,7 @@ def test_of_duplicates_the_last_wins() -> None:
     check(story)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("include_self", [True, False])
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
 @pytest.mark.filterwarnings("ignore:index_reduce")

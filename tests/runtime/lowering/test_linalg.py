@@ -43,7 +43,7 @@ def test_matrices_of_nothing(shape: tuple[int, ...]) -> None:
     check(story)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(4, 3), (3, 4), (2, 4, 4)])
 def test_reflectors_make_and_apply_an_orthogonal_matrix(dtype: torch.dtype, shape: tuple[int, ...]) -> None:

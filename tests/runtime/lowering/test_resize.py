@@ -96,7 +96,7 @@ def test_blocks_and_shuffles() -> None:
     check(story)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("padding", ["zeros", pytest.param("border", marks=pytest.mark.slow), "reflection"])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", pytest.param("bicubic", marks=pytest.mark.slow)])
 def test_sampling_inside_and_outside_the_image(mode: str, padding: str) -> None:

@@ -95,7 +95,7 @@ def test_the_most_frequent() -> None:
             torch.testing.assert_close(values.gather(dim, place), expected)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("device_lengths", [False, True])
 @pytest.mark.parametrize("in_a_row", [False, True])
 def test_alignments_of_every_length(device_lengths: bool, in_a_row: bool) -> None:
