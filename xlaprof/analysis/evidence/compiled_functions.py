@@ -353,8 +353,8 @@ def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], took: f
     stacks = Counter[int]()
     for (stack, _), ns in looks.items():
         stacks[stack] += ns
-    frames = [place for stack in stacks for place in facts.names.frames(stack)]
-    place = innermost(facts.names, stacks, line) if any(one.at == line.at for one in frames) else line
+    is_call = any(one.at == line.at for stack in stacks for one in facts.names.frames(stack))
+    place = innermost(facts.names, stacks, line) if is_call else line
     if place.at == line.at:  # itself, a loop, or a library that it calls
         place = facts.place(max(stacks, key=stacks.__getitem__))
     most = f", most of it at {cited(place)}" if place.at != line.at else ""
@@ -364,9 +364,7 @@ def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], took: f
     elif all(facts.place(stack).at == line.at for stack in stacks):
         what = "in each turn for"
     else:
-        what = "in each turn for " + (
-            "what is called at" if any(one.at == line.at for one in frames) else "the loop of"
-        )
+        what = "in each turn for " + ("what is called at" if is_call else "the loop of")
     if saves:
         advice = (
             "Save less often: keep a copy of what is the best so far in memory, and write it at the end of an epoch; "

@@ -79,12 +79,13 @@ def shed(tape: Tape, frames: tuple[RawFrame, ...]) -> None:
     """
     with tape.lock:
         depth = tape.node.depth
-        alive = size(tape.node, slots_of(tape.live()))
+        live = tape.live()
         if depth <= 2 * tape.shed_at:
-            tape.least_alive = min(alive, tape.least_alive or alive)
+            tape.least_alive = min(len(live), tape.least_alive or len(live))
             return
-        if alive > tape.least_alive > 0 and depth <= 4 * tape.shed_at:
+        if len(live) > tape.least_alive > 0 and depth <= 4 * tape.shed_at:
             return
         tape.shed_at, tape.least_alive = depth, 0
-    if depth > 2 * alive:
+        mostly_dead = depth > 2 * size(tape.node, slots_of(live))  # walks the whole trace: once as it doubles
+    if mostly_dead:
         barrier(tape, "read", frames=frames)

@@ -112,8 +112,8 @@ def remember(
 
 def record(tape: Tape, new: KnownTrace, storages: Sequence[Storage]) -> Recorded | None:
     """How the graph of ``new``, which computes ``storages``, differs from known ones; ``None``: it is the first."""
-    places = Places(recorder.active, elements(new))
     try:
+        places = Places(recorder.active, elements(new))
         diff = _graph_diff(tape, new, storages, places)
     except Exception as error:  # a failed explanation must not stop the program
         warnings.warn(f"xlaprof cannot say why a graph is new: {error!r}", RuntimeWarning, stacklevel=2)

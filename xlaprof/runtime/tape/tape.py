@@ -127,7 +127,7 @@ class Tape:
         self.sizes: dict[tuple[str, int], int] = {}
         #: has a value been read that stays pending? What only it needed may be dead by now (:mod:`.rewind`)
         self.was_read = False
-        #: operations; the fewest of them that a read has left alive since there are more (:func:`.reads.shed`)
+        #: operations; the fewest values that a read has left alive since there are more (:func:`.reads.shed`)
         self.shed_at, self.least_alive = SHED, 0
 
     def turn_back(self, end: Node, live: list[Storage]) -> tuple[int, int]:
