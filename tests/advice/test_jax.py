@@ -378,7 +378,7 @@ CASES = [
     Case("use few values of {name}, or pass it as an array", static_names, names_as_array),
     Case("Give {name} the same number of dimensions", ranks, one_rank),
     Case("Convert what comes in another dtype before the call: {}", dtypes, one_dtype),
-    Case("Make {name} an array of one dtype from the first call on", weak_carry, strong_carry),
+    Case("Give {name}{besides} one dtype from the first call on", weak_carry, strong_carry),
     Case("Give {name} the same keys, lengths and None entries", other_entries, same_entries),
     Case("Define {function} and call jax.jit on {it} once", new_functions, one_function),
     Case("Make {} once, outside of the loop, and call", jitted.with_optimizers, jitted.with_an_optimizer),

@@ -162,7 +162,7 @@ def test_what_is_computed_of_a_weakly_typed_array_is_no_cause_of_its_own() -> No
     (finding,) = story.found("recompile")
     assert (finding.count, finding.cost_s) == (2, pytest.approx(0.92))
     assert finding.cause.startswith("model[10] went from"), "it comes first"
-    assert "give a dtype where it is made of a number" in finding.advice
+    assert "Give model[10] one dtype from the first call on" in finding.advice
 
 
 @pytest.mark.parametrize(("other", "found"), [("signals['heart'] f32[16]", 1), ("signals['speed'] f32[16]", 2)])

@@ -59,9 +59,10 @@ def test_of_a_set_up_that_is_compiled_one_by_one_is_told_what_each_program_takes
         )
 
 
-@pytest.mark.parametrize(("sizes", "largest"), [((8, 6, 7, 10), 11), ((31, 45, 52), 52)])
-def test_what_two_functions_are_given_is_padded_to_one_size(sizes: tuple[int, ...], largest: int) -> None:
-    """Batches of molecules go through the step, and others through the evaluation, which sees fewer sizes."""
+@pytest.mark.parametrize(("sizes", "told"), [((8, 6, 7, 10), 1), ((31, 45, 52), 2)])
+def test_what_two_functions_are_given_is_padded_to_one_size_and_told_once(sizes: tuple[int, ...], told: int) -> None:
+    """Batches of molecules go through the step and the evaluation, which sees some of the sizes; or through the step,
+    and others, of proteins, through the evaluation."""
     story = Jitted()
     score = story.line(60, "error = score(graph, target)", outer=(90,), loops=(59,))
     code = story.line(14, "def score(graph, target):", func="score")
@@ -77,9 +78,10 @@ def test_what_two_functions_are_given_is_padded_to_one_size(sizes: tuple[int, ..
                 story.emit(one)
                 story.execute("step", 5, call)
                 story.spend(5)
-    step, scored = sorted(story.found("recompile"), key=lambda one: one.place.line)
+    step, *others = sorted(story.found("recompile"), key=lambda one: one.place.line)
     assert "one size (11 was the largest so far), or to a few (buckets: 8, 16)" in step.advice
-    assert f"one size ({largest} was the largest so far)" in scored.advice
+    assert ("step, score were compiled again" in step.cause) is (told == 1)
+    assert ["one size (52 was the largest so far)" in one.advice for one in others] == [True] * (told - 1)
 
 
 @pytest.mark.parametrize("by_line", [False, True])

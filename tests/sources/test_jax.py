@@ -190,6 +190,19 @@ def test_a_weak_type_is_told_from_another_dtype(tell: Tell) -> None:
     assert [(one.kind, one.new) for one in dtype] == [("dtype", "i32[]")]
 
 
+def test_all_that_is_weakly_typed_in_the_first_call_is_to_have_a_dtype(tell: Tell) -> None:
+    def program() -> None:
+        step = jax.jit(
+            lambda tank: {"level": tank["level"] * np.float32(0.9), "valve": tank["valve"] * np.float32(1.1)}
+        )
+        tank = {"level": jnp.asarray(3.0), "valve": jnp.asarray(0.5)}
+        for _ in range(4):
+            tank = step(tank)
+
+    finding = tell(program).finding
+    assert "Give tank['level'] (and tank['valve']) one dtype from the first call on" in finding.advice
+
+
 def test_another_dtype_at_another_line_is_converted_to_what_came_first(tell: Tell) -> None:
     @jax.jit
     def score(ids: Any, fields: Any) -> Any:

@@ -109,6 +109,18 @@ def test_an_array_that_grows_is_one_finding_where_it_is_made_and_where_it_is_pas
     assert finding.count == 13 + 13
 
 
+def test_of_what_is_joined_piece_by_piece_no_selection_is_spoken(tell: Tell) -> None:
+    def program() -> None:
+        heard = jnp.zeros((0, 2))
+        for turn in range(12):
+            heard = jnp.append(heard, np.full((3, 2), turn, np.float32), axis=0)  # here
+
+    finding = tell(program).finding
+    assert finding.place.code.endswith("# here")
+    assert "np.concatenate(jax.device_get(pieces))" in finding.advice
+    assert "mask" not in finding.advice
+
+
 def test_a_list_that_grows_is_one_finding_with_its_own_cause(tell: Tell) -> None:
     def program() -> None:
         seen = []

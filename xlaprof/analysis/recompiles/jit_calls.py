@@ -143,6 +143,10 @@ def _is_part(facts: Facts, cause: Group, group: list[JitRecord]) -> bool:
             return facts.place(other.code).func in held or _made_in_turn(facts, cause.lead, group)
         if one.kind == another.kind == "weak type":
             return same
+        if one.kind == another.kind == "shape":  # the same array, given to both: one size is to serve all
+            own, theirs = _sizes_along(cause.lead), _sizes_along(group)
+            alike = (one.name, one.dim, _beside(one)) == (another.name, another.dim, _beside(another))
+            return alike and len(own & theirs) >= MOST * min(len(own), len(theirs))
         if not one.kind == another.kind == "structure":
             return False
         outer, inner = sorted((one.name, another.name))
@@ -336,8 +340,8 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
     group, event = cause.lead, cause.lead[0].event
     change = event.changes[0]
     went = {(one.old, one.new) for one in (record.event.changes[0] for record in group)}
-    changes = (one for record in group for one in record.event.changes if one.kind == change.kind)
-    others = [name for name in dict.fromkeys(one.name for one in changes) if name != change.name]
+    # of the first call: as many differ in those after it, or what is computed of them
+    others = [one.name for one in event.changes if one.kind == change.kind and one.name != change.name]
     of = [one for one in cause.records if one.event.code] or cause.records
     functions = dict.fromkeys(facts.text(record.event.func) for record in of)
     more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
@@ -353,7 +357,7 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "new": change.new or "nothing",
         "went": f"from {change.old} to {change.new}{more}",
         "dim": str(max(change.dim, 0)),
-        "sizes": one_or_few(_sizes(facts, group)),
+        "sizes": one_or_few(_sizes_along(of)),
         "function": ", ".join(list(functions)[:4]),
         "others": f" (and of {', '.join(others[:3])})" if others else "",
         "besides": f" (and {', '.join(others[:3])})" if others else "",
@@ -369,24 +373,6 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "arrays": plural(max(record.event.arrays for record in group), "array"),
         "config": f": {change.name} went from {change.old} to {change.new}" if change.name else "",
     }
-
-
-def _sizes(facts: Facts, group: list[JitRecord]) -> set[int]:
-    """Those of what varies, also in calls of other functions that are given the same: one size is to serve all."""
-    own = _sizes_along(group)
-    first = group[0].event.changes[0]
-    found = set(own)
-    for cause in facts.once(sort_out).found:
-        other, theirs = cause.lead[0].event.changes[0], _sizes_along(cause.lead)
-        same = (first.kind, first.name, first.dim, _beside(first)) == (
-            other.kind,
-            other.name,
-            other.dim,
-            _beside(other),
-        )
-        if same and len(own & theirs) >= MOST * min(len(own), len(theirs)):
-            found |= theirs
-    return found
 
 
 def _sizes_along(group: list[JitRecord]) -> set[int]:

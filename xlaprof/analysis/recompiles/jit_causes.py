@@ -128,11 +128,13 @@ def _advise_structure(group: list[JitRecord]) -> str:
 
 
 def _advise_outside(group: list[JitRecord]) -> str:
-    pieces = (
-        "What comes piece by piece, keep in a list and join once, at the end (np.stack(jax.device_get(pieces))), or "
-        "write into an array of full size (array.at[i].set(value), in a jitted function). Else: "
-    )
-    return pieces * grows([record.event.changes[0] for record in group]) + (
+    if grows([record.event.changes[0] for record in group]):
+        return (
+            "What comes piece by piece, keep in a list and join once, at the end "
+            "(np.concatenate(jax.device_get(pieces))), or write into an array of full size (array.at[i].set(value), in "
+            "a jitted function)."
+        )
+    return (
         "Bring the arrays to the host before this, with one jax.device_get, and go on with NumPy, which compiles "
         "nothing: where values decide how many there are (a selection by a mask, nonzero, unique), no jitted function "
         "can do it. Or keep one size in a jitted function, and mask what is padded: jnp.where in place of a selection, "
@@ -207,9 +209,9 @@ TEXTS = {
     "rank": Text("The rank of {name} changed {went}", "Give {name} the same number of dimensions in every call."),
     "dtype": Text("The dtype of {name}{others} changed {went}", _advise_dtype),
     "weak type": Text(
-        "{name} went from {old} to {new}: a number of Python's has a weak type, which is another type to JAX",
-        "Make {name} an array of one dtype from the first call on: give a dtype where it is made of a number "
-        "(jnp.full(shape, value, dtype=...), jnp.asarray(value, dtype=...)); what is computed of it follows.",
+        "{name}{besides} went from {old} to {new}: a number of Python's has a weak type, which is another type to JAX",
+        "Give {name}{besides} one dtype from the first call on, where it is made of a number (jnp.full(shape, value, "
+        "dtype=...), jnp.asarray(value, dtype=...)): what is computed of it follows.",
     ),
     "sharding": Text(
         "The sharding of {name} changed {went}",
