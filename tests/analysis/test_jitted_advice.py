@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from story import MS
 
 from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations
 
@@ -219,3 +220,58 @@ def test_what_the_device_hides_is_not_gained(device_ms: int, own: bool, cost_s: 
         assert one.gain_s == one.cost_s
         assert one.confidence == ("high" if cost_s > 1 else "medium")
         assert ("of that the device had other work" in one.cause) is (device_ms == 12)
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("heights = np.array([float(probe(tide, buoy)) for buoy in buoys])", True),
+        ("heights = list(map(float, (probe(tide, buoy) for buoy in buoys)))", True),
+        ("tide = probe(tide, [buoy.at(hour) for buoy in buoys])", False),
+        ("heights.append(probe(tide, buoy))", False),
+    ],
+)
+def test_what_a_comprehension_calls_one_by_one_is_one_call_of_vmap(code: str, told: bool) -> None:
+    """300 short programs, each handed over in 5 ms: of another loop than a comprehension nobody knows what its turns
+    need of each other."""
+    story = Jitted()
+    call = story.line(60, code, func="survey", outer=(90,))
+    probe = story.line(14, "def probe(tide, buoy):", func="probe")
+    story.emit(JitCompile(story.now, 200 * MS, story.text("probe"), call, probe))
+    story.spend(200)
+    for _ in range(300):
+        story.execute("probe", 0.2, call)
+        story.emit(Look(story.now, 5 * MS, call, "python"))
+        story.spend(5)
+    found = story.found("op_by_op")
+    assert [one.place.line for one in found] == [60] * told
+    for one in found:
+        assert one.advice.startswith("Call probe once for all that the comprehension at train.py:60 goes through")
+        assert "Of the rest" not in one.advice
+        assert one.count == 300
+        assert one.cost_s == pytest.approx(1.25, rel=0.02), "without the compilation, and what the device hides"
+
+
+@pytest.mark.parametrize("selects", [False, True])
+def test_a_loop_that_selects_is_jitted_up_to_there(selects: bool) -> None:
+    """Candidates are scored operation by operation; where those that passed are then selected, no jitted body can."""
+    story = Jitted()
+    scores = story.line(30, "passed = jnp.exp(score(pool)) > limit", func="search", outer=(90,), loops=(28,))
+    chosen = story.line(31, "kept = pool[passed]", func="search", outer=(90,), loops=(28,))
+    story.made()
+    for nth in range(12):
+        if selects:
+            change = ArgumentChange("shape", "args[0]", f"i32[{7 + nth * nth}]", f"i32[{7 + (nth + 1) ** 2}]", 0)
+            changes = [change] if nth else []
+            story.emit(JitCompile(story.now, 90 * MS, story.text("gather"), chosen, versions=nth, changes=changes))
+            story.spend(90)
+        with story.step("step"):
+            story.emit(Look(story.now, 200 * MS, scores, "python"))
+            story.spend(200)
+            story.emit(OutsideOperations(story.now, story.text("exp"), 40, scores))
+            story.execute("step", 5, story.call)
+            story.spend(5)
+    (found,) = story.found("op_by_op")
+    assert ("Put what search computes at line 30 into one function" in found.advice) is selects
+    assert ("Put the body of the loop" in found.advice) is not selects
+    assert ("jax.lax.scan" in found.advice) is not selects

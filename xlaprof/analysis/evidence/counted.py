@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 import msgspec
 
 from xlaprof.analysis.fold.reads_and_fallbacks import pair
-from xlaprof.analysis.fold.tallies import CompileRecord
+from xlaprof.analysis.fold.tallies import CompileRecord, times_run
 from xlaprof.analysis.model import Moment
 from xlaprof.columns import events_of
 from xlaprof.events import (
@@ -82,7 +82,8 @@ class Matching(msgspec.Struct, frozen=True):
 
     def _moment(self, event: AnyEvent) -> Moment:
         if isinstance(event, Execute):
-            return Moment(event.t, event.end - event.start)
+            times = times_run(event.program, event.calls) if self.count else 1
+            return Moment(event.t, event.end - event.start, times)
         value: int | str = getattr(event, self.detail) if self.detail else ""
         detail = plural(value, "operation") if isinstance(value, int) else value
         count = getattr(event, self.count) if self.count else 1

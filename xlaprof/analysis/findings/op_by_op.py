@@ -1,4 +1,5 @@
-"""op_by_op: JAX's operations outside of any jitted function, one after the other, in a loop.
+"""op_by_op: JAX's operations outside of any jitted function, one after the other, in a loop; or calls of a jitted
+function, one after the other in a comprehension, whose turns need nothing of each other.
 
 Each is dispatched from Python and is a program of its own, which XLA cannot fuse with the next. Cost: the time that the
 main thread was seen at these lines, without compiling for the first time, which one function would take, too, and
@@ -20,14 +21,16 @@ from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import HABIT, LITTLE, MOST, NAMED, NEARLY_ALL
 from xlaprof.analysis.recompiles.eager import Body, Eager, bodies, way
+from xlaprof.analysis.recompiles.jit_calls import of_other_sizes
 from xlaprof.analysis.uses import Use, read_of
-from xlaprof.events import OutsideOperations
+from xlaprof.events import Execute, OutsideOperations
 from xlaprof.text.quantities import duration, percent, plural
 from xlaprof.text.strings import enumerated
 from xlaprof.vocabulary import fill
 
 #: each call of it gives scan a function that is new
 _UNJITTED = "and a scan outside of a jitted function is compiled at every call"
+_SCANNED = f"A whole loop can be in it, as a jax.lax.scan or fori_loop ({_UNJITTED}). "
 _LARGE = 1_024  # bytes of data that comes again: numbers and positions come by chance
 
 
@@ -39,25 +42,30 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     counted = facts.run.jit.outside
-    count = sum(counted[stack].count for stack in eager.stacks)
-    names = dict.fromkeys(facts.text(one) for stack in eager.stacks for one in sorted(counted[stack].functions))
+    outside = [stack for stack in eager.counts if stack in counted]
+    count = sum(counted[stack].count for stack in outside)
+    names = dict.fromkeys(facts.text(one) for stack in outside for one in sorted(counted[stack].functions))
     shown = ", ".join([name for name in names if name][:5])
     each = f", {count / facts.step_count:,.0f} in a step" if facts.step_count > 1 else ""
+    does = [f"runs {plural(count, 'operation')} ({shown}) outside of any jitted function{each}"] * bool(count)
+    does += [f"calls {name} for one element after the other" for name in dict.fromkeys(eager.turns.values())]
     called = f", called in a loop at {short(body.call)}," if body.call.line else ""
-    lines = [facts.place(stack) for stack in eager.stacks]
-    within = [one for stack in eager.stacks for one in way(facts, stack) if (one.file, one.func) == body[:2]]
+    lines = [facts.place(stack) for stack in eager.counts]
+    within = [one for stack in eager.counts for one in way(facts, stack) if (one.file, one.func) == body[:2]]
     counts = Counter[Place]()
-    for line, stack in zip(lines, eager.stacks, strict=True):
-        counts[line] += counted[stack].count
+    for line, times in zip(lines, eager.counts.values(), strict=True):
+        counts[line] += times
     looped = any(one.loop for one in within)
     hidden = 1 - eager.felt_ns / max(1, eager.ns)
     beside = f", and for {percent(hidden)} of that the device had other work" if hidden >= LITTLE else ""
     loops = "the body of the loop"
-    if body.call.line:
+    again = [facts.place(stack) for stack in facts.once(of_other_sizes)]
+    apart = any((one.file, one.func) == body[:2] for one in again)  # no function under jax.jit can have all of it
+    if body.call.line and not apart:
         loops = f"what {body.func} computes"
         if looped:  # as one program all turns would stand one after the other in it
             loops = f"the body of {body.func}'s loop (or all of it, where the turns are few: they are unrolled)"
-    elif not looped:  # what calls the function repeats it
+    elif not looped or apart:  # what calls the function repeats it
         own = list(dict.fromkeys(f"line {one.line}" for one in within))
         loops = f"what {body.func or 'the program'} computes at {enumerated(own, NAMED)}"
     reads = [facts.place(stack) for stack, _ in facts.run.reads]
@@ -67,7 +75,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         times for line, times in counts.items() if line.at in over or (line.at in read and takes_outside(facts, line))
     )
     most = counts.most_common(1)[0][0].at
-    taken = elements >= NEARLY_ALL * count  # to be read, which one change ends
+    taken = not eager.turns and elements >= NEARLY_ALL * count  # to be read, which one change ends
     decides = next((line for line in lines if line.at in read and _decides(line)), NOWHERE)
     advice = (
         f"Decide with jnp.where at {short(decides)}, where Python decides by a value that it reads, and put the whole "
@@ -76,13 +84,18 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         "is set-up or logging."
         if decides.line and decides.loop
         else f"Put {loops} into one function under jax.jit: one dispatch for all, and XLA fuses what follows each "
-        f"other. A whole loop can be in it, as a jax.lax.scan or fori_loop ({_UNJITTED}). What is set-up or logging, "
-        "do with NumPy."
+        f"other. {'' if apart else _SCANNED}What is set-up or logging, do with NumPy."
     )
-    if again := {
-        place: facts.text(facts.run.came_again.get(stack, 0)) for stack, place in _brought_again(facts, eager)
-    }:
-        line, what = next(iter(again.items()))
+    if eager.turns:
+        stack, name = next(iter(eager.turns.items()))
+        advice = (
+            f"Call {name} once for all that the comprehension at {short(facts.place(stack))} goes through: jax.vmap of "
+            f"it, under jax.jit, over what differs, stacked in arrays."
+            + f" Of the rest: {advice[:1].lower()}{advice[1:]}"
+            * bool(outside)
+        )
+    if sent := {place: facts.text(facts.run.came_again.get(stack, 0)) for stack, place in _brought_again(facts, eager)}:
+        line, what = next(iter(sent.items()))
         advice = (
             f"Do once, before the loop, what is computed of the data that {short(line)} brings to the device again "
             f"and again ({what}). Of the rest: {advice[:1].lower()}{advice[1:]}"
@@ -90,12 +103,14 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     return facts.finding(
         "op_by_op",
         body.call if body.call.line else lines[0],
-        count=sum(counted[stack].events for stack in eager.stacks),
-        counted=Matching(OutsideOperations, ("stack",), frozenset((stack,) for stack in eager.stacks)),
+        count=sum(counted[stack].events for stack in outside) or counts.total(),
+        counted=Matching(OutsideOperations, ("stack",), frozenset((stack,) for stack in outside))
+        if outside
+        else Matching(Execute, ("stack",), frozenset((stack,) for stack in eager.turns), count="calls"),
         cost_s=eager.felt_ns / 1e9,
         cause=(
-            f"{body.func or 'The program'}{called} runs {plural(count, 'operation')} ({shown}) outside of any jitted "
-            f"function{each}: Python dispatches each, and each is a program of its own. The main thread was there for "
+            f"{body.func or 'The program'}{called} {' and '.join(does)}: Python dispatches each, and each is a "
+            "program of its own. The main thread was there for "
             f"{duration(eager.ns / 1e9)}{beside}."
         ),
         advice=fill(ELEMENTS, to_host=facts.words.to_host) if taken else advice,

@@ -1,7 +1,9 @@
-"""JAX's operations outside of any jitted function: what of the program runs them, and how long the host was there."""
+"""JAX's operations outside of any jitted function, and calls of jitted functions one by one where one call would do:
+what of the program runs them, and how long the host was there."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -14,6 +16,7 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS, MANY, NAMED, NEARLY_ALL, NOTICED
 from xlaprof.analysis.recompiles.jit_calls import compiled_outside, dropped
+from xlaprof.analysis.statements import called, nodes
 from xlaprof.text.quantities import duration, plural
 from xlaprof.text.strings import enumerated, package_path
 
@@ -33,7 +36,8 @@ class Body(NamedTuple):
 class Eager(NamedTuple):
     """Operations of one body."""
 
-    stacks: list[int]  # of their lines, the most frequent first
+    counts: dict[int, int]  # by stack of their lines, the most frequent first
+    turns: dict[int, str]  # of these lines, those that call a jitted function in a comprehension, and its name
     ns: int  # that the main thread was seen at these lines
     felt_ns: int  # of it, without what the device hides
     lines: frozenset[tuple[str, int]]  # all lines on the way to them
@@ -56,17 +60,20 @@ _MAKES = (
 
 def bodies(facts: Facts) -> dict[Body, Eager]:
     """Those that run many such operations, and take long."""
-    outside = facts.run.jit.outside
+    turns = facts.once(in_comprehensions)
+    outside = {stack: one.count for stack, one in facts.run.jit.outside.items()}
+    outside |= {stack: max(facts.run.executions_at.get(stack, 0), outside.get(stack, 0)) for stack in turns}
     # functions that call jitted ones, themselves or by others: none of them can be jitted as a whole
     callers = (place for stack in facts.run.jit.callers for place in way(facts, stack)) if outside else ()
     jitted = frozenset((place.file, place.func) for place in callers)
     again = compiled_outside(facts)
     groups: dict[Body, list[int]] = {}
-    for stack in sorted(outside, key=lambda stack: -outside[stack].count):
+    for stack in sorted(outside, key=lambda stack: -outside[stack]):
         body = _body(facts, stack, jitted)
         if body is not None and facts.place(stack).at not in again:
             groups.setdefault(body, []).append(stack)
-    many = {body: one for body, one in groups.items() if _computes(facts, one) >= _MANY}
+    computing = {stack for stack in outside if stack in turns or _computes(facts, stack)}
+    many = {body: one for body, one in groups.items() if sum(outside[at] for at in one if at in computing) >= _MANY}
     lines = {body: frozenset(place.at for stack in one for place in way(facts, stack)) for body, one in many.items()}
     mixed = _mixed(facts)
     looks = Counter[Body]()
@@ -88,9 +95,12 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     found = {}
     for body, ns in spent.items():
         compiling = sum(compiled_again(facts, stack) for stack in many[body])
-        own = {program for stack in many[body] for program in facts.ran_at.get(stack, ())}  # one program takes less
+        single = (stack for stack in many[body] if stack not in turns)  # operations: one program takes less
+        own = {program for stack in single for program in facts.ran_at.get(stack, ())}
         hidden = facts.hidden_s(max(0, min(ns, since_ns[body]) - compiling) / 1e9, own)
-        found[body] = Eager(many[body], ns, ns - round(hidden * 1e9), lines[body])
+        counts = {stack: outside[stack] for stack in many[body]}
+        called_in = {stack: turns[stack] for stack in counts if stack in turns}
+        found[body] = Eager(counts, called_in, ns, ns - round(hidden * 1e9), lines[body])
     return {body: eager for body, eager in found.items() if _is_long(facts, eager)}
 
 
@@ -114,19 +124,33 @@ def _mixed(facts: Facts) -> dict[tuple[str, int], int]:
         outside[facts.place(stack).at] += one.count
     for stack, count in facts.run.executions_at.items():
         ran[facts.place(stack).at] += count
-    most = {at: outside[at] * (outside[at] >= NEARLY_ALL * (outside[at] + ran[at])) for at in facts.once(jitted_calls)}
+    calls = facts.once(jitted_calls).difference(facts.place(stack).at for stack in facts.once(in_comprehensions))
+    most = {at: outside[at] * (outside[at] >= NEARLY_ALL * (outside[at] + ran[at])) for at in calls}
     return {at: count * _EACH_NS for at, count in most.items()}
 
 
-def _computes(facts: Facts, stacks: list[int]) -> int:
-    """Operations of lines that do more than to split a key, as each step of a program does."""
-    told = [facts.run.jit.outside[stack] for stack in stacks]
-    return sum(one.count for one in told if not all(_OF_KEYS.search(facts.text(name)) for name in one.functions))
+def _computes(facts: Facts, stack: int) -> bool:
+    """Whether a line does more than to split a key, as each step of a program does."""
+    return not all(_OF_KEYS.search(facts.text(name)) for name in facts.run.jit.outside[stack].functions)
+
+
+def in_comprehensions(facts: Facts) -> dict[int, str]:
+    """Stacks of lines that call a jitted function in a comprehension, and its name: no turn needs another's result."""
+    found = {}
+    for one in facts.run.jit.functions.values():
+        name = facts.text(one.name)
+        for stack in one.callers if name else ():
+            code = facts.place(stack).code
+            loops = [node for node in nodes(code, ast.expr) if isinstance(node, ast.ListComp | ast.GeneratorExp)]
+            inside = {call for loop in loops for call in ast.walk(loop.elt) if isinstance(call, ast.Call)}
+            if inside and (name in map(called, inside) or inside.issuperset(nodes(code, ast.Call))):
+                found[stack] = name
+    return found
 
 
 def _is_long(facts: Facts, eager: Eager) -> bool:
     """Whether it is felt in the run, or in the time of the steps beside compiling."""
-    beside = eager.felt_ns - sum(compiled_again(facts, stack) for stack in eager.stacks)
+    beside = eager.felt_ns - sum(compiled_again(facts, stack) for stack in eager.counts)
     felt = eager.felt_ns >= FELT * facts.wall_s * 1e9 or beside >= DEAR * facts.working_s * 1e9
     return eager.ns >= LOOKED_NS and felt
 

@@ -277,6 +277,12 @@ def compiled_outside(facts: Facts) -> set[tuple[str, int]]:
     return {facts.place(one.event.stack).at for group in groups for one in group if not one.event.code}
 
 
+def of_other_sizes(facts: Facts) -> set[int]:
+    """Stacks of operations outside of jitted functions that are compiled for one size after the other."""
+    groups = (one.records for one in facts.once(sort_out).found if one.lead[0].event.changes[0].kind == "shape")
+    return {one.event.stack for records in groups for one in records if not one.event.code}
+
+
 def dropped(facts: Facts) -> Counter[int]:
     """ns of compiling operations outside of jitted functions again, whose programs were dropped, by Stack id."""
     found: Counter[int] = Counter()
