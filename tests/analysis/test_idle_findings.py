@@ -4,7 +4,7 @@ import pytest
 from story import Story, clean
 
 from xlaprof.analysis.occurrences import occurrences
-from xlaprof.events import Batches, Hole
+from xlaprof.events import Batches, Hole, Scope
 
 from .compiling import Compiling
 from .test_gaps import Watched, idle_gaps
@@ -160,6 +160,23 @@ def test_a_wait_at_the_begin_of_each_epoch_counts_beside_a_compile_too() -> None
     assert found["data wait"].place.line == 61
     assert found["data wait"].cost_s > 10 * 0.010
     assert "from pass to pass" in found["data wait"].advice
+
+
+def test_a_loader_that_is_slower_than_the_device_gains_nothing_from_going_on() -> None:
+    """Eight batches are loaded ahead. So every eighth step waits, and the loader's thread never rests."""
+    story = Story()
+    barrier, loader = story.line(64, "torch_xla.sync()"), story.line(61, "for x, y in loader:")
+    for batch in range(400):
+        began = story.now
+        story.data(0.1 if batch % 8 else 160, loader)
+        with story.step():
+            story.trace(1)
+            story.barrier(barrier, 10)
+        story.emit(Scope(name=story.text("cpu_loader.next"), t=began, dur=story.now - began, tid=2))
+    (found,) = (finding for finding in story.findings() if finding.operation == "data wait")
+    assert found.rhythm == "every 8 steps"
+    assert "Make a sample cheaper" in found.advice
+    assert "from pass to pass" not in found.advice
 
 
 def _drawn(first: float, each: float) -> Compiling:

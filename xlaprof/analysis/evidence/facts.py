@@ -23,6 +23,7 @@ from . import library_options
 
 _T = TypeVar("_T")
 
+_DRAWS = "cpu_loader.next"  # PyTorch/XLA's name for what its loaders' threads do
 _NOTHING = 1e-6  # share of a cost: less is a rounding error
 _PREDICTED = 100  # findings whose gain is predicted by playing the recording again; further ones gain their cost
 
@@ -241,6 +242,12 @@ class Facts:
     def uncompiling_s(self) -> float:
         """Seconds of the device's window in which nothing was compiled."""
         return max(0.0, self.idle.window_s - dict(self.idle.causes).get(host.CAUSES[host.COMPILE], 0.0))
+
+    @property
+    def loading_s(self) -> float:
+        """Seconds in which a loader's thread drew batches: 0 where the loader is not one of PyTorch/XLA's."""
+        drawing = (one.total.total for name, one in self.run.scopes.items() if self.text(name) == _DRAWS)
+        return sum(drawing) / 1e9
 
     def busy_s(self, programs: Collection[int]) -> float:
         """Seconds for which the device was busy with these programs: of steps summed up only the whole is recorded."""

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TypeGuard
 
 import msgspec
@@ -273,10 +274,10 @@ def _collects(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _drawing(facts: Facts, maker: Place) -> Place:
-    """The line of what makes a batch that takes most of its time, as looks at the main thread found it; else it."""
+def _drawing(facts: Facts, maker: Place, seen: Mapping[int, int] = MappingProxyType({})) -> Place:
+    """The line of what makes a batch that takes most of its time, as looks at who draws found it; else it."""
     lines: Counter[Place] = Counter()
-    for (stack, _), ns in facts.run.looks_drawing.items():
+    for stack, ns in (*((stack, ns) for (stack, _), ns in facts.run.looks_drawing.items()), *seen.items()):
         inside = (one for one in facts.names.frames(stack) if (one.file, one.func) == (maker.file, maker.func))
         if (line := next(inside, None)) is not None:
             lines[line] += ns
@@ -348,7 +349,8 @@ def _explain(facts: Facts, activity: Activity) -> _Told:
         place = loop if not place.line or _is_recorded(activity) else place
         loader = any(cause == host.DATA for _, cause in facts.run.pauses)  # else the program's own generator
         advice = _load_ahead(facts, loader)
-        if loader and activity.rhythm.every > 1:  # a wait at the begin of each pass: more workers would take longer
+        keeps_up = facts.loading_s < facts.uncompiling_s - activity.total / 1e9  # while the device works
+        if loader and activity.rhythm.every > 1 and keeps_up:  # a wait at the begin of each pass
             advice = (
                 "Let the loader go on from pass to pass (one iterator over all epochs, workers that stay), so that it "
                 "loads while the last batches train."
@@ -356,7 +358,7 @@ def _explain(facts: Facts, activity: Activity) -> _Told:
         elif started := _workers_started(facts):
             advice, place = started
         elif loader:
-            place = _drawing(facts, _maker(facts)) if _maker(facts).line else place
+            place = _drawing(facts, _maker(facts), activity.lines) if _maker(facts).line else place
         return f"waits for its next batch{_made_at(place, loop)}", advice, place, "data wait"
     if kind == host.CHECKPOINT:
         advice = "Do so less often, or copy the state to the host and write it in a background thread."
