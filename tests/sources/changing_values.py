@@ -53,6 +53,63 @@ class Bent(Buffered):
         return torch.where(x > 0, x, x * self.count)
 
 
+class Reel(torch.nn.Module):
+    """Takes the frames from one on: where they begin is the module's, or passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = 0
+        self.register_buffer("frames", torch.ones(9, 2))
+
+    def forward(self, x: Any, at: Any = None) -> Any:
+        if at is None:
+            return x + self.frames[torch.arange(self.at, self.at + 3)]
+        return x + self.frames[torch.arange(at, at + 3)]
+
+
+def wound(*, passed: bool) -> Callable[[], Any]:
+    def program() -> None:
+        reel = Reel()
+        fast = torch.compile(reel, backend="eager")
+        for at in STEPS:
+            reel.at = at
+            fast(T(3, 2), at) if passed else fast(T(3, 2))
+
+    return program
+
+
+class Pressed(torch.nn.Module):
+    """Clamps by one number, which makes a constant of that, and multiplies by another."""
+
+    def __init__(self, *, tensors: bool) -> None:
+        super().__init__()
+        self.tensors, self.most, self.amp = tensors, 0.0, 0.0
+        self.register_buffer("most_held", torch.tensor(0.0))
+        self.register_buffer("amp_held", torch.tensor(0.0))
+
+    def forward(self, x: Any) -> Any:
+        if self.tensors:
+            return torch.minimum(x * self.amp_held, 1 + self.most_held)
+        return (x * self.amp).clamp(max=1 + self.most)
+
+
+def pressed(*, tensors: bool = False) -> Callable[[], Any]:
+    """Both numbers change in each call."""
+
+    def program() -> None:
+        press = Pressed(tensors=tensors)
+        fast = torch.compile(press, backend="aot_eager")  # whose clamp() takes a Python number
+        for rate in RATES:
+            if tensors:
+                press.most_held.fill_(rate)
+                press.amp_held.fill_(rate / 3)
+            else:
+                press.most, press.amp = rate, rate / 3
+            fast(torch.ones(3))
+
+    return program
+
+
 class Deep(torch.nn.Module):
     """A stack of layers some of which are left out in each step; as a list of bools, or as numbers in a buffer."""
 
@@ -159,14 +216,14 @@ CHANGING = [
     Case(
         "counter of a module",
         counts(Counting(2), STEPS),
-        "or set torch._dynamo.config.allow_unspec_int_on_nn_module = True, if a module holds it",
+        "or set torch._dynamo.config.allow_unspec_int_on_nn_module = True: PyTorch makes constants of a module's whole",
         with_config(counts(Counting(2), STEPS), allow_unspec_int_on_nn_module=True),
         left=1,
     ),
     Case(
         "counter of a module, dynamic",
         counts(Counting(2), STEPS[:2]),
-        "with dynamic=True, which makes it a variable of the graph from the first call (a module's whole number with ",
+        "Keep self.count in a tensor (a buffer, if it is a module's), where the code only computes with it; or pass ",
         with_config(counts(Counting(2), STEPS[:2], dynamic=True), allow_unspec_int_on_nn_module=True),
     ),
     Case(
@@ -175,6 +232,14 @@ CHANGING = [
         "PyTorch makes constants of a module's whole numbers, whatever is dynamic",
         with_config(counts(Counting(2), STEPS, dynamic=True), allow_unspec_int_on_nn_module=True),
     ),
+    Case(
+        "position that a module holds",
+        wound(passed=False),
+        "Pass self.at as an argument of the call, where it is a variable from its first change on",
+        wound(passed=True),
+        left=1,
+    ),
+    Case("number that is clamped by", pressed(), "in a tensor (a buffer, if it is", pressed(tensors=True)),
     Case(
         "counter of another object",
         counts(Schedule(), STEPS),

@@ -16,7 +16,7 @@ import torch
 import torch._dynamo
 from torch._dynamo.decorators import mark_unbacked
 
-from tests.sources.advised import Case, T, calls, times
+from tests.sources.advised import Case, T, calls, times, with_config
 from tests.sources.changing_values import CHANGING
 from tests.sources.kept_lists import kept, recent, sung, voiced, weighted
 from tests.sources.made_anew import Distances, Gated, gate, gates
@@ -269,7 +269,7 @@ RECOMPILATIONS = [
     Case(
         "objects of a class",
         compiled_objects(*map(Counting, (2, 3, 4, 5, 6))),
-        " instead of a Python number, where the code only computes with it",
+        "Keep self.count in a tensor (a buffer, if it is a module's), where the code only computes with it",
         compiled_objects(*map(Buffered, (2, 3, 4, 5, 6))),
     ),
     Case(
@@ -344,12 +344,20 @@ RECOMPILATIONS = [
     Case(
         "attribute",
         counted,
-        " instead of a Python number, where the code only computes with it; or set",
+        "in a tensor (a buffer, if it is a module's), where the code only computes with it; or pass self.count as",
         counted_in_a_buffer,
     ),
     Case("attribute of a branch", cutting("condition"), "Compute both branches in each call", cutting("mask")),
-    Case("attribute of a slice", cutting("slice"), "Take the largest size in each call", cutting("mask")),
-    Case("attribute of a range", cutting("range"), "Take the largest size in each call", cutting("mask")),
+    *(
+        Case(
+            f"attribute of a {need}",
+            cutting(need),
+            ", or set torch._dynamo.config.allow_unspec_int_on_nn_module = True: PyTorch makes constants",
+            with_config(cutting(need), allow_unspec_int_on_nn_module=True),
+            left=1,
+        )
+        for need in ("slice", "range")
+    ),
     Case("attribute of a loop", cutting("loop"), "Run the largest number of passes in each call", cutting("passes")),
     Case("learning rate", scheduled(0.1), "lr=torch.tensor(0.1)", scheduled(torch.tensor(0.1))),
     Case(

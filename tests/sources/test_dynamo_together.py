@@ -11,7 +11,7 @@ import torch
 import torch._dynamo
 
 from tests.sources.advised import T, calls
-from tests.sources.changing_values import Lion, deep, pairs, updated
+from tests.sources.changing_values import Lion, deep, pairs, pressed, updated
 from tests.sources.observed import line_of, observe
 from xlaprof.events import Recompile
 
@@ -133,3 +133,11 @@ def test_the_keys_of_a_dict_are_one_cause_however_their_guards_are_written(tmp_p
     assert finding.place.line == line_of(mixed, "voices.items()")
     assert "the keys of voices" in finding.cause
     assert "Hand over voices with the same keys" in finding.advice
+
+
+def test_a_number_that_another_finding_tells_of_is_not_advised_what_changes_nothing_for_it(tmp_path: Path) -> None:
+    """``dynamic=True`` would make a variable of the factor, and none of the bound, which clamp() makes constant."""
+    findings = observe(tmp_path, pressed()).findings("recompile")
+    assert len(findings) == 2
+    assert not any("Do the same for self.most" in finding.advice for finding in findings)
+    assert not any("self.most" in finding.cause and "dynamic=True" in finding.advice for finding in findings)

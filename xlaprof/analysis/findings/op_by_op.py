@@ -109,7 +109,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         else Matching(Execute, ("stack",), frozenset((stack,) for stack in eager.turns), count="calls"),
         cost_s=eager.felt_ns / 1e9,
         cause=(
-            f"{body.func or 'The program'}{called} {' and '.join(does)}: Python dispatches each, and each is a "
+            f"{body.func or 'The program'}{called} {', and '.join(does)}: Python dispatches each, and each is a "
             "program of its own. The main thread was there for "
             f"{duration(eager.ns / 1e9)}{beside}."
         ),

@@ -43,7 +43,7 @@ _READ_TOO = (
     "each call or with a row for each key, and a count in a tensor: else its length stays a part of the graph."
 )
 _EACH = "each of its values has a graph of its own."
-#: with it PyTorch makes variables of whole numbers that modules hold
+#: with it PyTorch makes variables of whole numbers that modules hold; its hint names it, wherever one was made constant
 _OF_MODULES = "torch._dynamo.config.allow_unspec_int_on_nn_module = True"
 
 # -- sizes
@@ -245,6 +245,14 @@ def _number(guard: Guard, case: Case, values: Sequence[str]) -> str:
             f"a list is a constant of the graph, also where the function makes a tensor of the list"
             f"{_otherwise(guard, case, values)}"
         )
+    # a variable can be a size, and that a module holds it is all that makes a constant of this one
+    if _OF_MODULES in guard.hint and case.need in ("", "size") and _can_vary(case):
+        tensor = f"keep {name} in a tensor{buffer}, where the code only computes with it; or " * (not case.need)
+        ways = f"{tensor}pass {name} as an argument of the call, where it is a variable from its first change on, or "
+        return (
+            f"{ways[:1].upper()}{ways[1:]}set {_OF_MODULES}: PyTorch makes constants of a module's whole numbers, "
+            f"whatever is dynamic, and {_EACH}"
+        )
     if not is_argument(guard) and case.need:
         instead, does = NEEDS[case.need]
         return (
@@ -257,7 +265,7 @@ def _number(guard: Guard, case: Case, values: Sequence[str]) -> str:
             f"Keep {name} in a tensor{buffer} instead of a Python number, where the code only computes with it"
             f"{shared}{_otherwise(guard, case, values)}"
         )
-    if case.specialized or (case.dynamic == "True" and case.backend not in FIXED_SHAPES):
+    if case.specialized or (case.dynamic == "True" and _can_vary(case)):
         return (
             f"The code needs the number (an index, a loop, a slice, a condition), so that each value of {name} has a "
             "graph of its own: use few values, or write it with tensors of one size and a mask."
@@ -270,6 +278,11 @@ def _number(guard: Guard, case: Case, values: Sequence[str]) -> str:
     return f"Compile with dynamic=True, which makes {name} a variable of the graph from the first call; or p{tensor}."
 
 
+def _can_vary(case: Case) -> bool:
+    """Whether anything can be a variable of the graph."""
+    return case.dynamic != "False" and case.backend not in FIXED_SHAPES
+
+
 def _kept(case: Case) -> str:
     """What changed once may have been set too late; what changes again is meant to."""
     return "" if len(case.guards) > 1 else "; else keep it constant"
@@ -277,26 +290,18 @@ def _kept(case: Case) -> str:
 
 def _otherwise(guard: Guard, case: Case, values: Iterable[str]) -> str:
     """How else a number that lies in an object becomes a variable of the graph, and what it is until then."""
-    whole = all(re.fullmatch(r"-?\d+", value) for value in values)
     if case.backend in FIXED_SHAPES:
         return f"{_kept(case)}: {_EACH}"
     if case.dynamic == "False":
         return f"; or compile without dynamic=False, which makes constants of all numbers: {_EACH}"
-    if whole and "G['" in guard.text:
+    if all(re.fullmatch(r"-?\d+", value) for value in values) and "G['" in guard.text:
         return f"{_kept(case)}: of whole numbers that a global name holds, {_EACH}"
-    constant, of_module = case.specialized or case.dynamic == "True", whole and "." in guard.subject
-    if constant and of_module:
-        return (
-            f"; or set {_OF_MODULES}, if a module holds it: PyTorch makes constants of a module's whole numbers, "
-            f"whatever is dynamic, and {_EACH}"
-        )
-    if constant:
+    if case.specialized or case.dynamic == "True":
         return (
             ". A float is a variable, unless torch._dynamo.config.specialize_float is set, or an operator is given it "
             f"that takes a Python number (write that one with tensors): here {_EACH}"
         )
-    option = f" (a module's whole number with {_OF_MODULES})" if of_module else ""
-    return f"; or compile with dynamic=True, which makes it a variable of the graph from the first call{option}."
+    return "; or compile with dynamic=True, which makes it a variable of the graph from the first call."
 
 
 # -- what is passed

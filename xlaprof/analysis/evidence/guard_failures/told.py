@@ -222,7 +222,7 @@ def _case(facts: Facts, recompiles: list[Blamed]) -> Case:
 
 def _overlap(name: str, other: str) -> bool:
     """Whether one of two expressions is a part of the other, as self.clip of (1.0 + self.clip)."""
-    return name in other or other in name
+    return _renamed(other, name, "") != other or _renamed(name, other, "") != name
 
 
 def _made_for(facts: Facts) -> dict[str, tuple[int, int]]:
@@ -271,7 +271,8 @@ def _with_it(recompiles: list[Blamed], blamed: set[_Subject]) -> Iterator[Guard]
             if one.kind not in _OF_ONE_THING or one.handed or of_size or not one.new or one.subject in known:
                 continue
             same = (one.kind, _last_of(one), one.old, one.new)
-            if _subject(record, one) in blamed or same in seen or container(one) in known:
+            told = any(part[:2] == (record.event.code, one.kind) and _overlap(named(one), part[2]) for part in blamed)
+            if told or same in seen or container(one) in known:
                 continue
             seen.add(same)
             known |= {one.subject, container(one)} - {""}
