@@ -45,7 +45,7 @@ def test_a_call_that_takes_much_of_the_turns_is_told_at_the_line_that_costs() ->
     assert (finding.place.line, finding.count, round(finding.cost_s, 1)) == (79, 10, 4.0)
     assert "called at train.py:124 (returns = slow(rewards)), most of it at train.py:79" in finding.cause
     assert "40% of the time that neither compiling nor imports took" in finding.cause
-    assert finding.advice.startswith("Do once what is the same in each turn; work on whole arrays")
+    assert finding.advice.startswith("Do once, before the loop, what is the same in each turn; work on whole arrays")
     (shown,) = looking("writer.add_histogram(name, p.grad)", 79, call="watch(model)").findings("idle_gap")
     assert shown.advice.startswith("Do it in each tenth turn, or more seldom"), "nobody takes its value"
     layers = "return self.down(self.up(x))"
@@ -55,6 +55,15 @@ def test_a_call_that_takes_much_of_the_turns_is_told_at_the_line_that_costs() ->
     assert again.findings("idle_gap") == [], "to compile it takes longer than half of the four seconds"
     (running,) = [one for one in looking("x", 79).story.report().accounts if one.what == "run"]
     assert round(running.explained_s, 1) == 4.0
+
+
+@pytest.mark.parametrize(("code", "told"), [("spec = stft(x)", False), ("y = [stft(one) for one in x]", True)])
+def test_work_on_whole_arrays_is_told_where_it_takes_a_large_part_of_the_turns(code: str, told: bool) -> None:
+    """A fifth of the turns goes into a transform of the batch: nobody knows whether the next turn needs another."""
+    findings = looking(code, 79, ms=150).findings("idle_gap")
+    assert ["in place of a loop over elements" in one.advice for one in findings] == [True] * told
+    (large,) = looking("spec = stft(x)", 79).findings("idle_gap")
+    assert large.advice == "Do once, before the loop, what is the same in each turn."
 
 
 def test_what_is_compiled_is_no_call_beside_itself() -> None:

@@ -273,3 +273,19 @@ def test_columns_of_different_lengths_do_no_harm(told: Calling) -> None:
     told.story.emit(GraphCalls(told.story.now, [], [], [], joined=True))
     told.story.emit(GraphCalls(told.story.now, [77], [0], [5]))
     assert told.run().share is None
+
+
+@pytest.mark.parametrize(("steps", "paid"), [(40, False), (400, True)])
+def test_a_compilation_that_all_calls_together_are_too_short_to_pay_back_is_said_to_be_one(
+    told: Calling, steps: int, paid: bool
+) -> None:
+    """A third graph takes 16 s to compile; the calls take 8 ms in each step: a tenth of it after 200 steps."""
+    told.compile("2/0", ms=16_000)
+    for _ in range(steps):
+        told.step()
+    told.tell()
+    (first,) = (one for one in told.story.run().report().torch_compile.charges if one.what == "first")
+    assert ("a run as short as this does not pay back" in first.why) is not paid
+    assert ("graphs: normal" in first.why) is paid
+    if not paid:
+        assert "all calls of the graphs took 3" in first.why

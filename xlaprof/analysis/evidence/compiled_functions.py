@@ -12,7 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 
 from msgspec.structs import replace
 
@@ -43,6 +43,7 @@ from xlaprof.analysis.principles import (
     LISTED,
     LONG_S,
     LOOKED_NS,
+    MANY,
     MOST,
     NAMED,
     SHOWN,
@@ -203,8 +204,16 @@ def _first(facts: Facts, functions: tuple[FunctionTally, ...], total: int) -> st
     """Why the first compilations are no finding, and what makes them shorter all the same."""
     graphs = sum(one.versions - one.again for one in functions)
     cached = sum(one.cached for one in functions) / 1e9
-    text = f"for the first compilation of {plural(graphs, 'graph')}: normal."
     known = facts.run.torch_compile
+    ran, on_host = known.ran.all.ran, facts.run.device is None or facts.run.device.platform == "cpu"
+    why = ": normal."
+    # what is compiled seldom runs ten times as fast as what is not
+    if on_host and 0 < MANY * ran < total and total >= max(LARGE * facts.wall_s, LONG_S) * 1e9:
+        why = (
+            f", which a run as short as this does not pay back: all calls of the graphs took {duration(ran / 1e9)}. "
+            "Where no run is much longer, leave it uncompiled."
+        )
+    text = f"for the first compilation of {plural(graphs, 'graph')}{why}"
     for backend, processes in known.backends.items():
         begun = sum(known.first_use(one.first) for one in processes if one.ops)
         if begun >= LONG_S * 1e9:
@@ -249,11 +258,12 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
 
     Without a device, and where JAX's programs are handed over in advance, only looks at the main thread tell. A line
     that calls compiled code may call other things too, as those that make its arguments. What is compiled, a backward
-    pass and an optimizer's step are the program's own work; so is what is called once. Checkpoints are a finding also
+    pass and an optimizer's step are the program's own work; so is what is called once, and, but where it takes a large
+    part of their time, what works on whole arrays and may be different in each turn. Checkpoints are a finding also
     where a library's loop writes them at a line that it runs again and again.
     """
     names, running, spine = facts.names, facts.running_s * 1e9, _Spine(facts)
-    jit, least = facts.run.jit, (LARGE if facts.run.jit.functions else DEAR) * running
+    jit = facts.run.jit
     compiles = (*jit.compiled_at, *(stack for stack, _ in jit.functions))  # a function is traced there
     ran = {facts.place(stack).at for stack in (*facts.run.executions_at, *compiles)}
     apart = {place.at for place in asked_for(facts)} | runs_at(facts)  # a finding of its own; no call beside it
@@ -278,6 +288,8 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
             continue
         if _runs_one_by_one(looks) and not _is_worth_compiling(facts, took):
             continue
+        better = _saves(looks) or _runs_one_by_one(looks) or _is_shown(line) or _goes_over(facts, line, looks)
+        least = (DEAR if better and not jit.functions else LARGE) * running
         if took >= max(LOOKED_NS, least, WORTH_SAYING * facts.wall_s * 1e9):
             yield _finding(facts, line, looks, took, running)
 
@@ -285,6 +297,23 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
 def _runs_one_by_one(looks: Counter[tuple[int, str]]) -> bool:
     """Whether most of it is PyTorch's operations: they could be compiled, too."""
     return sum(ns for (_, state), ns in looks.items() if state == "torch") >= MOST * looks.total()
+
+
+def _saves(looks: Counter[tuple[int, str]]) -> bool:
+    """Whether most of it is a checkpoint."""
+    return sum(ns for (_, state), ns in looks.items() if state == _SAVES) >= MOST * looks.total()
+
+
+def _is_shown(line: Place) -> bool:
+    """Whether it is a call whose value nobody takes: a log, a picture."""
+    return any(isinstance(one.value, ast.Call) for one in nodes(line.acting.code, ast.Expr))
+
+
+def _goes_over(facts: Facts, line: Place, looks: Iterable[tuple[int, str]]) -> bool:
+    """Whether it is a loop, or what the line calls has one: over elements, as a rule."""
+    inside = [list(takewhile(lambda one: one.at != line.at, facts.names.frames(stack))) for stack, _ in looks]
+    called = all(len(lines) < len(facts.names.frames(stack)) for lines, (stack, _) in zip(inside, looks, strict=True))
+    return not called or any(one.loop or nodes(one.code, ast.comprehension) for one in chain(*inside))
 
 
 def _is_worth_compiling(facts: Facts, took: float) -> bool:
@@ -358,7 +387,7 @@ def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], took: f
     if place.at == line.at:  # itself, a loop, or a library that it calls
         place = facts.place(max(stacks, key=stacks.__getitem__))
     most = f", most of it at {cited(place)}" if place.at != line.at else ""
-    saves = sum(ns for (_, state), ns in looks.items() if state == _SAVES) >= MOST * looks.total()
+    saves = _saves(looks)
     if saves:
         what = "again and again while a checkpoint is saved at"
     elif all(facts.place(stack).at == line.at for stack in stacks):
@@ -377,13 +406,13 @@ def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], took: f
             "operations run there one by one. What is the same in each turn, do once, before the loop."
         )
     else:
-        # of a call whose value nobody takes: a log, a picture
         seldom = "Do it in each tenth turn, or more seldom, where it only shows or keeps something. Else d"
-        shown = any(isinstance(one.value, ast.Call) for one in nodes(line.acting.code, ast.Expr))
-        advice = (
-            f"{seldom if shown else 'D'}o once what is the same in each turn; work on whole arrays, or on many rows at "
-            "a time, in place of a loop over elements, and with sums that go on in place of sums begun anew."
+        instead = (
+            "; work on whole arrays, or on many rows at a time, in place of a loop over elements, and with sums that "
+            "go on in place of sums begun anew"
         )
+        advice = f"{seldom if _is_shown(line) else 'D'}o once, before the loop, what is the same in each turn"
+        advice += f"{instead * _goes_over(facts, line, looks)}."
     return facts.finding(
         "idle_gap",
         place,

@@ -294,8 +294,11 @@ def _otherwise(guard: Guard, case: Case, values: Iterable[str]) -> str:
         return f"{_kept(case)}: {_EACH}"
     if case.dynamic == "False":
         return f"; or compile without dynamic=False, which makes constants of all numbers: {_EACH}"
-    if all(re.fullmatch(r"-?\d+", value) for value in values) and "G['" in guard.text:
+    whole = all(re.fullmatch(r"-?\d+", value) for value in values)
+    if whole and "G['" in guard.text:
         return f"{_kept(case)}: of whole numbers that a global name holds, {_EACH}"
+    if whole and (case.specialized or case.dynamic == "True"):
+        return f"{_kept(case)}: {_EACH}"
     if case.specialized or case.dynamic == "True":
         return (
             ". A float is a variable, unless torch._dynamo.config.specialize_float is set, or an operator is given it "
