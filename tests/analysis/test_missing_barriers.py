@@ -275,3 +275,29 @@ def test_what_a_shrinking_batch_has_compiled_in_the_turns_is_its_own_cause_and_n
     found = {one.kind: one for one in story.findings() if one.kind in ("missing_barrier", "recompile")}
     assert found["recompile"].cost_s == pytest.approx(4 * 1.5)
     assert sum(one.cost_s for one in found.values()) < 2.4 + 7 * 1.5, "no second is told twice"
+
+
+@pytest.mark.parametrize("pending", [18, 45])
+def test_turns_that_reads_have_run_already_are_in_no_graph(pending: int) -> None:
+    """A tune is drawn note by note, and each is read; the training step behind it has a graph of 432 operations, or all
+    turns in it: 24 of them had 45 operations each."""
+    story = Story()
+    barrier = story.line(33, "torch_xla.sync()", func="main", loops=(28,))
+    note = story.line(18, "note = head(state)", func="draw", outer=(31,), loops=(16, 28))
+    for _ in range(6):
+        story.trace(30)
+        loop = {"loops": 24, "loop": note, "loop_ops": 45, "loop_shared": True}
+        story.barrier(barrier, 40, compile=2400, ops=24 * pending, **loop)
+    assert len(story.findings("missing_barrier")) == (pending == 45)
+
+
+@pytest.mark.parametrize("selects", [False, True])
+def test_turns_with_sizes_that_values_decide_get_a_barrier_once_they_are_masked(selects: bool) -> None:
+    """Each turn takes the weights of one district: how many there are, the host reads."""
+    story = Story()
+    line = story.line(18, "taken = weights[district == turn]", func="rates", outer=(31,), loops=(16, 28))
+    for _ in range(24 * selects):
+        story.read(line, "aten::index")
+    (finding,) = (one for one in unrolled(story, line).findings() if one.kind == "missing_barrier")
+    assert ("one small graph is then compiled once" in finding.advice) is not selects
+    assert ("once all turns have the same sizes: values decide those of train.py:18" in finding.advice) is selects

@@ -103,7 +103,7 @@ def test_an_evaluation_that_reads_every_turn_adds_up_on_the_device(epochs: bool)
     assert "before the barrier" not in finding.cause
     assert finding.advice == (
         "Add up on the device, and read the sum once, after the loop; end every turn of the loop with torch_xla.sync() "
-        "(xlaprof.runtime.sync())."
+        "(xlaprof.runtime.sync()), before a read."
     )
     assert "print(correct.item())  # once" in finding.remedy
     assert finding.cost_s < 0.3  # its graph is the evaluation's own
@@ -133,6 +133,7 @@ def test_graphs_that_only_the_reads_of_an_evaluation_need_are_their_cost() -> No
     found = {finding.place.line: finding for finding in story.findings("transfer")}
     assert {line: finding.cost_s // 0.3 for line, finding in found.items()} == {83: 2, 84: 3}
     assert "computed once more, as 2 graphs of its own that took 600 ms to compile" in found[83].cause
+    assert "end every turn of the loop with torch_xla.sync() (xlaprof.runtime.sync()), before a" in found[83].advice
     compiling = next(account for account in story.report().accounts if account.what == "compile")
     assert compiling.explained_s == pytest.approx(1.5)
 

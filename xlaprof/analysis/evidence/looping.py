@@ -18,7 +18,7 @@ from typing import NamedTuple
 from xlaprof.analysis.fold.tallies import FEW, CompileRecord, Site
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names, head
-from xlaprof.analysis.principles import FELT, HABIT, MANY, NEARLY_ALL
+from xlaprof.analysis.principles import FELT, HABIT, MANY, MOST, NEARLY_ALL
 
 from .facts import Facts
 
@@ -239,6 +239,8 @@ def _heaviest(facts: Facts, sites: dict[int, Site], least: int) -> Unbarred | No
             ops[record.stack] = max(ops[record.stack], record.ops)
     for stack in sorted(sites, key=lambda stack: (ops[stack], sites[stack].loops), reverse=True):
         site = sites[stack]
+        if ops[stack] < MOST * site.loops * site.loop_ops:  # reads ran these turns: no graph holds them
+            continue
         if not facts.names.loops(site.loop):
             return Unbarred(stack, NOWHERE, site.loops, "turns")
         if loops := _loops(facts, site, stack, least):

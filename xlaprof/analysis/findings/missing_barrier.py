@@ -11,13 +11,14 @@ from itertools import islice
 
 from xlaprof.analysis.evidence.compilation import smaller
 from xlaprof.analysis.evidence.counted import Known
+from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import Unbarred, unbarred
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, Moment
 from xlaprof.analysis.names import head
-from xlaprof.analysis.places import named
+from xlaprof.analysis.places import cited, named
 from xlaprof.analysis.principles import NAMED
 from xlaprof.analysis.recompiles.extra import groups
 from xlaprof.analysis.whatif import replay
@@ -69,6 +70,14 @@ def _finding(facts: Facts, found: Unbarred) -> Finding:
     such = f"{duration(took)} to compile" + f" {len(unrolled)} such graphs" * (len(unrolled) > 1)
     such += f", of which {duration(took * remains)} remain for one turn"
     such += f"; {duration(again)} for graphs compiled again because of it" * bool(follow)
+    sizes = (at for at, op in run.reads if is_sized(facts.text(op)) and head(loop) in facts.names.heads(at))
+    selects = facts.place(next(sizes, 0))
+    then = ": one small graph is then compiled once"
+    if selects.line:
+        then = (
+            f", once all turns have the same sizes: values decide those of {cited(selects)}, and each turn would have "
+            "a graph of its own"
+        )
     return facts.finding(
         "missing_barrier",
         place,
@@ -80,9 +89,7 @@ def _finding(facts: Facts, found: Unbarred) -> Finding:
             f"No barrier ends the graph inside the loop: {count} {found.noun} became one graph of {largest.ops:,} "
             f"operations{each}, compiled and run only {by} ({such})."
         ),
-        advice=(
-            f"Call {facts.words.barrier} at the end of every turn of the loop: one small graph is then compiled once."
-        ),
+        advice=f"Call {facts.words.barrier} at the end of every turn of the loop{then}.",
         evidence=(f"{plural(len(own), 'graph')} compiled there, {duration(sum(r.dur for r in own) / 1e9)} in all",),
         confidence="high" if loop.line else "medium",
         rhythm=f"{times(count)} in one graph",

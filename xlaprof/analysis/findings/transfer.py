@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.loop_entry import LOOPS
-from xlaprof.analysis.evidence.reading import ELEMENTS, LATER, ONCE, SCALAR, advise_read
+from xlaprof.analysis.evidence.reading import ELEMENTS, LATER, ONCE, advise_read
 from xlaprof.analysis.evidence.reads import (
     Reads,
     goes_over,
@@ -60,11 +60,9 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     after = f", after the barrier ({named(barrier)})" * bool(
         barrier.line and way.is_when and "barrier" not in way.advice and not follows
     )
-    alone = (
-        often == ONCE and reads.op == SCALAR and not reads.barrier and not elements
-    )  # else a barrier ends the step around its loop
-    if alone and facts.words.barrier and ("sum" in way.advice or "list" in way.advice):
-        after = f"; end every turn of the loop with {facts.words.barrier}"
+    alone = often == ONCE and not reads.barrier and not elements  # nothing else ends the turns of its loop
+    if alone and facts.words.barrier and ("after the loop" in way.advice or reads.graphs):
+        after = f"; end every turn of the loop with {facts.words.barrier}, before a read"
     name = (
         way.name if re.search(r"[(_]", way.name) else way.name[:1].upper() + way.name[1:]
     )  # float() and options are written so
