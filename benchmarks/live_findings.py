@@ -223,7 +223,7 @@ def show(log: str, shown: str) -> None:
     """The UI, which notes when how many compilations were on it."""
     from xlaprof.commands._looking import desk
     from xlaprof.tui.app import LiveApp
-    from xlaprof.tui.feed import CALM_S, REST
+    from xlaprof.tui.feed import CALM_S, REST, SHARE
     from xlaprof.tui.snapshot import Snapshot
 
     most = 0
@@ -238,7 +238,7 @@ def show(log: str, shown: str) -> None:
                 most = count
                 self.call_after_refresh(lambda: notes.write(f"{time.perf_counter_ns()} {count}\n"))
 
-    with closing(Feed(log, rest=REST, calm_s=CALM_S)) as feed, open(shown, "w", buffering=1) as notes:
+    with closing(Feed(log, rest=REST, calm_s=CALM_S, share=SHARE)) as feed, open(shown, "w", buffering=1) as notes:
         feed.open()
         Noting(feed.advance, desk=desk(feed)).run()
 

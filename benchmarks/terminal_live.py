@@ -81,7 +81,7 @@ def show(log: str, frames: str, profile: Path | None) -> None:
     """The UI, which notes how late its event loop is."""
     from xlaprof.commands._looking import desk
     from xlaprof.tui.app import LiveApp
-    from xlaprof.tui.feed import CALM_S, REST, Feed
+    from xlaprof.tui.feed import CALM_S, REST, SHARE, Feed
 
     late: list[tuple[float, float]] = []
 
@@ -97,7 +97,7 @@ def show(log: str, frames: str, profile: Path | None) -> None:
                 await asyncio.sleep(_BEAT_S)
                 late.append((began, time.monotonic() - began - _BEAT_S))
 
-    with closing(Feed(log, rest=REST, calm_s=CALM_S)) as feed:
+    with closing(Feed(log, rest=REST, calm_s=CALM_S, share=SHARE)) as feed:
         feed.open()
         app = Timed(feed.advance, desk=desk(feed))
         if profile is None:

@@ -50,3 +50,38 @@ def test_what_came_after_the_sample_is_played_as_it_is() -> None:
 def test_a_short_run_is_always_played_as_it_is() -> None:
     sample = WhatIf(growing(20, upload_since=99)[0]).sample
     assert not sample.serves(growing(21, upload_since=99)[0])
+
+
+def test_what_was_played_of_a_run_that_grows_is_not_played_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read in every step, and a compile now and then: at each look the gains are those of the run as it is."""
+    story = Story()
+    barrier, item = story.line(20, BARRIER), story.line(21, ITEM)
+    run, fed, sample = Run(), 0, None
+    played: list[int] = []
+    on = replay.Replay._on
+    monkeypatch.setattr(
+        replay.Replay,
+        "_on",
+        lambda self, reached, some, steps: played.append(len(some)) or on(self, reached, some, steps),
+    )
+    known: list[replay.Batch] = []  # but the last one
+    spared = 0
+    for look, steps in enumerate((3_000, 1_500, 2_250, 3_400, 5_100)):  # each time it is longer by a half
+        for step in range(steps):
+            with story.step():
+                story.trace(4)
+                story.barrier(barrier, device=10, compile=30 * (step == 0), graph=f"{look}", dispatch=0)
+                story.read(item, copy=0)
+        run.feed_all(story.events[fed:])
+        fed = len(story.events)
+        now, cuts = run.settled(), (replay.reads([item]), replay.barriers([barrier]), replay.compiles(run.compiles))
+        what_if = WhatIf(now, sample)
+        del played[:]
+        gains = [what_if.gain_s(cut) for cut in cuts], what_if.gain_of_all_s(cuts)
+        sample, kept = what_if.sample, [batch for _, batch in now.window.schedule.batches]
+        there = len(known) if kept[: len(known)] == known else 0  # else every second one was dropped meanwhile
+        assert sum(played[:2]) == len(kept) - there, "the last one, and those that are new, with nothing cut out"
+        alone = WhatIf(now)
+        assert gains == ([alone.gain_s(cut) for cut in cuts], alone.gain_of_all_s(cuts)), "to the bit"
+        known, spared = kept[:-1], spared + there
+    assert spared

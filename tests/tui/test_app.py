@@ -138,6 +138,25 @@ async def test_a_pause_holds_the_screen_and_loses_nothing(story: Training, follo
         assert "PAUSED" not in screen(app)
 
 
+async def test_a_step_is_on_the_screen_before_its_report_and_nothing_else_is_drawn_for_it(
+    story: Training, follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+    draw = SortedTable.show
+    monkeypatch.setattr(SortedTable, "show", lambda table, *rows: drawn.append(table.id) or draw(table, *rows))
+    story.train(5)
+    app = follow(story, rest=1e9)
+    async with app.run_test(size=(120, 40)) as pilot:
+        assert re.search(r"running +step 4 ", await news(app, pilot))
+        assert "list" in drawn
+        drawn.clear()
+        story.train(7)
+        now = await news(app, pilot)
+        assert re.search(r"running +step 11 ", now)
+        assert "5 train steps" in now, "its report comes later"
+        assert not drawn, "of what is not seen, or is as it was"
+
+
 async def test_waiting_for_a_log_that_does_not_exist_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks_like: Looks, follow: Follow
 ) -> None:

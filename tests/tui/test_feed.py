@@ -255,19 +255,20 @@ def test_reports_of_a_log_that_grows_rest_in_between_and_nothing_is_missed(story
 
 
 class Ticking:
-    """A clock that goes on by a second whenever it is read: so a report takes a second."""
+    """A clock that goes on by a second, or ``tick``, whenever it is read: so a report takes a second."""
 
-    now = 0.0
+    def __init__(self, tick: float = 1.0) -> None:
+        self.now, self._tick = 0.0, tick
 
     def __call__(self) -> float:
-        self.now += 1.0
+        self.now += self._tick
         return self.now
 
 
-def test_what_was_compiled_is_reported_nine_times_as_soon_as_more_steps(story: Training) -> None:
+def test_what_was_compiled_is_reported_far_sooner_than_more_steps(story: Training) -> None:
     story.train_step(compile_ms=1500)
     clock = Ticking()
-    with closing(Feed("run.log", rest=900.0, monotonic=clock)) as feed:
+    with closing(Feed("run.log", rest=2400.0, monotonic=clock)) as feed:
         first = feed.advance().report
         story.train(10)
         clock.now += 150.0
@@ -292,6 +293,26 @@ def test_who_looks_often_has_no_more_reports_unless_something_was_compiled(story
         assert second is not first
         story.train_step(compile_ms=900, shape="i64[5,128]")
         assert feed.advance().report is not second
+
+
+def test_reports_have_what_the_process_does_not_take_otherwise(story: Training) -> None:
+    """While half of a share goes to reading and drawing, a report that takes as much as a tenth of a second comes twice
+    as late as where nothing else is done; and where all of it goes there, as late as ever."""
+    clock, cpu = Ticking(0.001), [50.0]
+    for busy, between in ((0.0, 0.5), (0.1, 1.0), (0.2, 6.0)):
+        # a report takes a thousandth of a second by this clock
+        with closing(Feed("run.log", rest=6000.0, calm_s=0.2, share=0.2, monotonic=clock, cpu=lambda: cpu[0])) as feed:
+            story.train(5)
+            shown = first = feed.advance().report
+            began = clock.now
+            cpu[0] += 0.1
+            while shown is first:
+                story.train(1)
+                before = clock.now
+                clock.now += 0.04
+                shown = feed.advance().report
+                cpu[0] += busy * (clock.now - before)
+            assert clock.now - began == pytest.approx(between, rel=0.15), busy
 
 
 def test_between_two_reports_the_state_is_that_of_the_last_event(story: Training) -> None:

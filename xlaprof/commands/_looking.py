@@ -61,9 +61,9 @@ def look(path: str, tail: Follower, program: Program | None = None) -> int:
 
     ``program``: the one that writes it, where that is ours to end.
     """
-    from xlaprof.tui.feed import CALM_S, REST, Feed
+    from xlaprof.tui.feed import CALM_S, REST, SHARE, Feed
 
-    with closing(Feed(path, tail=tail, rest=REST, calm_s=CALM_S)) as feed:
+    with closing(Feed(path, tail=tail, rest=REST, calm_s=CALM_S, share=SHARE)) as feed:
         feed.open()
         return _show(feed, program)
 
@@ -71,10 +71,10 @@ def look(path: str, tail: Follower, program: Program | None = None) -> int:
 def look_at_all(folder: str, wait: bool) -> int:
     """The UI over the logs of all ranks in ``folder``, until it is closed; the exit code. ``wait``: for the first."""
     from xlaprof.commands._loading import follow
-    from xlaprof.tui.feed import CALM_S, REST
+    from xlaprof.tui.feed import CALM_S, REST, SHARE
     from xlaprof.tui.fleet import FleetFeed
 
-    with closing(FleetFeed(folder, follow, rest=REST, calm_s=CALM_S)) as feed:
+    with closing(FleetFeed(folder, follow, rest=REST, calm_s=CALM_S, share=SHARE)) as feed:
         feed.open(wait)
         return _show(feed)
 

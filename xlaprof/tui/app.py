@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import shutil
 import subprocess
 import time
@@ -23,10 +22,12 @@ from textual.widgets import Input, ProgressBar, Static
 from xlaprof.analysis.model import Finding, Place, Report
 from xlaprof.analysis.views.course import Bar
 from xlaprof.analysis.views.moment import Moment
+from xlaprof.collection import in_small_parts
 from xlaprof.errors import UserError
 from xlaprof.text.safe import for_screen
 from xlaprof.tui import panels, settings
 from xlaprof.tui.desk import Desk, unused
+from xlaprof.tui.marking import Marking
 from xlaprof.tui.panels.findings import label
 from xlaprof.tui.panels.ranks import RanksPanel
 from xlaprof.tui.panels.steps import StepsPanel
@@ -47,7 +48,6 @@ from xlaprof.tui.widgets.tabs import Tab, TabBar
 #: A terminal of fewer columns or rows shows one line: what it needs.
 LEAST_WIDTH, LEAST_HEIGHT = 40, 12
 _SCREENSHOT, _LOOK_S = "screenshot", 0.05  # seconds between two looks at the end of the log
-_MARKS_EVERY_S, _MARKS_REST = 5.0, 20  # between two times that steps are looked up, and times as long as that takes
 
 
 class LiveApp(App[None]):
@@ -87,7 +87,7 @@ class LiveApp(App[None]):
     def __init__(
         self,
         advance: Callable[[], Snapshot],
-        every_s: float | None = 0.2,
+        every_s: float | None = 0.1,
         desk: Desk | None = None,
         is_gone: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -109,8 +109,7 @@ class LiveApp(App[None]):
         self._asked = False  # a question lies on the screen
         self._drawn = False  # a report: it is held by a pause, but there must be one
         self._remembered = settings.load()
-        self._marked: dict[str, int] = {}  # id of a finding -> its count when steps were marked
-        self._mark_at = 0.0  # of the monotonic clock: steps are marked again from then on
+        self._marking = Marking()
         self._looked_at: Place | None = None
         self._shown = self._tabs[0]
         self._absent: set[str] = set()  # panels that have nothing to show
@@ -153,11 +152,13 @@ class LiveApp(App[None]):
 
     async def _follow(self, every_s: float) -> None:
         due, caught_up = 0.0, False  # when the next picture is, of the monotonic clock
-        while not self._is_gone():
-            snapshot = await asyncio.to_thread(self._advance)
-            if time.monotonic() >= due or not caught_up or snapshot.report is not self.report:
-                caught_up, due = self._take(snapshot), time.monotonic() + every_s
-            await asyncio.sleep(min(_LOOK_S, every_s) if caught_up else 0)
+        with in_small_parts() as search:
+            while not self._is_gone():
+                snapshot = await asyncio.to_thread(self._advance)
+                if time.monotonic() >= due or not caught_up or snapshot.report is not self.report:
+                    caught_up, due = self._take(snapshot), time.monotonic() + every_s
+                search()
+                await asyncio.sleep(min(_LOOK_S, every_s) if caught_up else 0)
         self._leave()
 
     async def refresh_now(self) -> bool:
@@ -166,30 +167,26 @@ class LiveApp(App[None]):
 
     def _take(self, snapshot: Snapshot) -> bool:
         if self.default_screen.children:  # else the user has left meanwhile: nothing is left to be drawn
-            self._latest = snapshot
-            self._show(snapshot)
+            new, self._latest = snapshot.report is not self.report, snapshot
+            self._show(snapshot, new)
             self._look_for_marks(snapshot)
         return snapshot.link != "catching up" or not self.default_screen.children
 
     def _look_for_marks(self, snapshot: Snapshot) -> None:
         """Have the steps looked up in which findings happened, when there are more of them than at the last time."""
-        report, marks, early = snapshot.report, self.desk.marks, time.monotonic() < self._mark_at
-        if report is None or marks is None or early or snapshot.link == "catching up":
-            return
-        counts = {one.id: one.count for one in report.findings}
-        if counts != self._marked:
-            self._marked, self._mark_at = counts, math.inf
+        report, marks, following = snapshot.report, self.desk.marks, snapshot.link != "catching up"
+        if report is not None and marks is not None and following and self._marking.is_due(report):
+            self._marking.begin(report)
             self.run_worker(self._mark(marks, report), exclusive=True, group="marks")
 
     async def _mark(self, marks: Callable[[Report], tuple[Mark, ...]], report: Report) -> None:
-        began = time.monotonic()
         with contextlib.suppress(UserError, OSError):  # the log may be gone by now; the state line says so
             found = await asyncio.to_thread(marks, report)
             self.default_screen.query_one(StepsPanel).mark(found)
-        rest = max(_MARKS_EVERY_S, _MARKS_REST * (time.monotonic() - began))  # the whole log is read for it
-        self._mark_at = time.monotonic() + rest
+        self._marking.end()
 
-    def _show(self, snapshot: Snapshot) -> None:
+    def _show(self, snapshot: Snapshot, new: bool = True) -> None:
+        """``new``: there is a report that is not on the screen; of most panels nothing else is seen."""
         screen = self.default_screen  # another may lie above it
         screen.query_one(StatusBar).show(snapshot, self.paused)
         reading = screen.query_one("#reading", ProgressBar)
@@ -201,10 +198,13 @@ class LiveApp(App[None]):
         if snapshot.report is None:
             screen.query_one("#waiting", Static).update(for_screen(waiting(snapshot)))
         elif not (self.paused and self._drawn):
+            new |= not self._drawn
             self._drawn = True
-            self._leave_out({name for name, panel in self._panels.items() if not panel.has(snapshot)})
+            if new:
+                self._leave_out({name for name, panel in self._panels.items() if not panel.has(snapshot)})
             for panel in self._panels.values():
-                panel.show(snapshot)
+                if new or panel.LIVE:
+                    panel.show(snapshot)
 
     def _leave_out(self, absent: set[str]) -> None:
         """Show neither these panels nor their tabs."""

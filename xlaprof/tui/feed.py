@@ -40,11 +40,13 @@ RECENT = 2_000
 _GROWS_S = 2.0
 #: While a long log is read, the time between two reports is so many times what one takes.
 _PATIENCE = 24
-#: The same at the end of a log that grows: reports take a tenth of a core then, however many events come.
-REST = 9.0
-#: Seconds, at least, between two reports without news, for who looks more often than that. Those of news rest a ninth
-#: of :data:`REST`, and half of the time is the most that they take.
+#: The same, at most, at the end of a log that grows. Reports of news rest a 24th of it, so half of the time is the most
+#: that they take.
+REST = 24.0
+#: Seconds, at least, between two reports without news, for who looks more often than that,
 CALM_S = 0.2
+#: and the share of a core that the process takes: what reading, drawing and all else leave of it, reports may have.
+SHARE = 0.2
 
 
 class Feed:
@@ -66,13 +68,16 @@ class Feed:
         tail: Follower | None = None,
         rest: float = 0.0,
         calm_s: float = 0.0,
+        share: float = 0.0,
         monotonic: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.process_time,
     ) -> None:
         """``rest``: the time between two reports at the end of the log is so many times what one takes, and at least
-        ``calm_s``; where something has been compiled a ninth of the first."""
+        ``calm_s``; where something has been compiled a 24th of the first. ``share``: less than that, where the process
+        has taken less than this share of a core (``cpu``: its seconds) since the last one began; 0: never."""
         self.path = path
-        self._calm_s = calm_s
-        self._monotonic = monotonic
+        self._calm_s, self._share = calm_s, share
+        self._monotonic, self._cpu = monotonic, cpu
         self.rest = rest
         self._clock = clock
         self.budget_s = budget_s
@@ -94,6 +99,7 @@ class Feed:
         self._stale = False  # or some other event has come,
         self._reported_s = 0.0  # which took this long, and
         self._reported_at = 0.0  # when it was made; both of the monotonic clock
+        self._taken = 0.0  # what the process had taken when it began
         self._grew_at = clock()
         self._restarts = 0
         self._trouble = ""
@@ -130,7 +136,7 @@ class Feed:
             self._tail.close()  # the next poll opens the file again
         self._stale |= fresh
         if self._header is not None and (self._report is None or self._worth_a_report()):
-            began = self._monotonic()
+            began, self._taken = self._monotonic(), self._cpu()
             settled = self._history.run.settled()
             what_if = WhatIf(settled, self._sample if self._grows() else None)
             self._latest = summarize(settled, self.path, self._tail.notes, None, what_if)
@@ -190,7 +196,10 @@ class Feed:
         elif self._news:
             least = self.rest / REST * self._reported_s
         else:
-            least = max(self._calm_s, self.rest * self._reported_s)
+            least = self.rest * self._reported_s
+            if self._share:
+                least = min(least, (self._cpu() - self._taken) / self._share)
+            least = max(self._calm_s, least)
         return since >= max(self.pause_s, least)
 
     def _grows(self) -> bool:

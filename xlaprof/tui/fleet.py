@@ -35,7 +35,7 @@ class FleetFeed:
     """Follows every rank's log in ``folder``; logs that come later join. As :class:`Feed`, not for two threads at once.
 
     Of several programs in one folder, the one that began last is followed. ``opened`` opens a log by its path.
-    ``rest``, ``calm_s``: as of :class:`Feed`, for the rank that is on the screen, and for all others together.
+    ``rest``, ``calm_s``, ``share``: as of :class:`Feed`, for the rank on the screen, and for all others together.
     """
 
     def __init__(
@@ -46,8 +46,9 @@ class FleetFeed:
         monotonic: Callable[[], float] = time.monotonic,
         rest: float = 0.0,
         calm_s: float = 0.0,
+        share: float = 0.0,
     ) -> None:
-        self.folder, self._rest, self._calm_s = folder, rest, calm_s
+        self.folder, self._rest, self._calm_s, self._share = folder, rest, calm_s, share
         self._opened, self._clock, self._monotonic = opened, clock, monotonic
         self._headers: dict[str, Header] = {}  # of the logs in the folder, also of programs of one process
         self._feeds: dict[str, Feed] = {}  # by path
@@ -166,7 +167,8 @@ class FleetFeed:
         self._others = len(jobs) - 1
         for path in sorted(jobs[newest])[:_MOST]:
             if path not in self._feeds:
-                self._feeds[path] = Feed(path, clock=self._clock, tail=self._opened(path), calm_s=self._calm_s)
+                tail = self._opened(path)
+                self._feeds[path] = Feed(path, self._clock, tail=tail, calm_s=self._calm_s, share=self._share)
         if not self._chosen:
             self._chosen = min(self._feeds, key=lambda path: (self._headers[path].rank, path))
 

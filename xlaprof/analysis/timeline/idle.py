@@ -95,7 +95,7 @@ class TracingLeft(msgspec.Struct):
     left: int
 
 
-class LongGap(NamedTuple):
+class LongGap(msgspec.Struct, frozen=True, order=True, gc=False):
     """One of the longest gaps."""
 
     dur: int
@@ -343,7 +343,7 @@ class IdleBlame(msgspec.Struct):
             self.tally(ours(cause)).merge(replace(tally, holes=holes, lines=lines))
         for _, _, gap in other.longest:
             parts = tuple((ours(cause), ns) for cause, ns in gap.parts)
-            self._keep(gap._replace(parts=parts, stack=ids.stack(gap.stack), hole=hole(gap.hole)))
+            self._keep(msgspec.structs.replace(gap, parts=parts, stack=ids.stack(gap.stack), hole=hole(gap.hole)))
 
     def tally(self, cause: Cause) -> Tally:
         tally = self.causes.get(cause)

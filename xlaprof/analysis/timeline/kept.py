@@ -25,7 +25,7 @@ NAMES = 8  # of steps: further ones are not kept
 GAPS = 120_000  # weight of those kept (:mod:`~xlaprof.analysis.timeline.spans`)
 
 
-class StepRow(msgspec.Struct):
+class StepRow(msgspec.Struct, gc=False):
     """Some steps that follow each other; most often one. Nanoseconds."""
 
     start: int

@@ -11,7 +11,9 @@ in the end is not drawn by itself before.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
+
+import msgspec
 
 from xlaprof.analysis.sums import twin
 
@@ -24,8 +26,11 @@ K = TypeVar("K", bound=Hashable)  # what cells tell apart
 R = TypeVar("R", bound=Hashable)  # keys of rows
 
 
-class Stretch(NamedTuple, Generic[K]):
-    """Something that lasted over ``[start, end)``, ns."""
+class Stretch(msgspec.Struct, Generic[K], frozen=True, gc=False):
+    """Something that lasted over ``[start, end)``, ns.
+
+    There are hundreds of thousands of them, and none is part of a cycle: searches for garbage need not look at them.
+    """
 
     start: int
     end: int
@@ -77,9 +82,9 @@ class Row(Generic[K]):
         for kind, sums in cells.items():
             self.put(kind, [(number * before // grain, ns, count) for number, (ns, count) in sums.items()])
         short: dict[K, list[tuple[int, int, int]]] = {}
-        for start, end, kind, _ in self.whole:
-            if end - start < grain:
-                short.setdefault(kind, []).append((start // grain, end - start, 1))
+        for one in self.whole:
+            if one.end - one.start < grain:
+                short.setdefault(one.kind, []).append((one.start // grain, one.end - one.start, 1))
         self.whole = [one for one in self.whole if one.end - one.start >= grain]
         for kind, found in short.items():
             self.put(kind, found)

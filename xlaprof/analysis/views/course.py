@@ -17,7 +17,7 @@ _CAUSE_OF = {name: cause for cause, name in CAUSES.items()} | {"named scopes": S
 CAUSES_IN_ORDER = tuple(_CAUSE_OF[name] for name, _ in PARTS)
 
 
-class Bar(msgspec.Struct, frozen=True):
+class Bar(msgspec.Struct, frozen=True, gc=False):
     """A step, or, in a long run, some that follow each other. Seconds."""
 
     first: int  # number of the first step, and

@@ -40,6 +40,19 @@ class Drawn(NamedTuple):
     part: str  # "": what its state is called
     tell: Callable[[Any], Told]
     name: str = ""  # the field with the Text id that tells several apart
+    kept: bool = False  # an event is not larger than what is told of it, so it is kept, and told when that is asked for
+    rest: str = ""  # unless it has something in this field
+
+    def detail(self, event: Any) -> Any:
+        """What is kept of an event beside its stretch, for :func:`told_of`."""
+        return event if self.kept and not (self.rest and getattr(event, self.rest)) else self.tell(event)
+
+
+def told_of(detail: Any) -> Told:
+    """What is known of a stretch, by its ``detail``. Of most stretches nobody asks for it."""
+    drawn = DRAWN.get(type(detail))
+    known: Told = detail if drawn is None else drawn.tell(detail)
+    return known
 
 
 def _tell_compile(event: ev.Compile) -> Told:
@@ -57,10 +70,15 @@ def _tell_execution(event: ev.Execute) -> Told:
 
 #: Kinds of events that are drawn. A digest has its device time beside.
 DRAWN: dict[type, Drawn] = {
-    ev.Step: Drawn((STEPS,), "step", lambda e: Told(text=f"{e.num}"), "name"),
+    ev.Step: Drawn((STEPS,), "step", lambda e: Told(text=f"{e.num}"), "name", kept=True, rest="meta"),
     ev.StepDigest: Drawn((STEPS,), "step", lambda e: Told(text=f"{e.num}, recorded as sums"), "name"),
     ev.Scope: Drawn(
-        (SCOPES,), "named scopes", lambda e: Told(e.stack, f"left by {e.error}" if e.error else ""), "name"
+        (SCOPES,),
+        "named scopes",
+        lambda e: Told(e.stack, f"left by {e.error}" if e.error else ""),
+        "name",
+        kept=True,
+        rest="meta",
     ),
     ev.Compile: Drawn((HOST,), "compile", _tell_compile),
     ev.DynamoCompile: Drawn(
@@ -71,20 +89,27 @@ DRAWN: dict[type, Drawn] = {
     ev.JitCompile: Drawn((HOST,), "compile", lambda e: Told(e.stack, "jit", e.func)),
     ev.GraphBreak: Drawn((HOST,), "graph break", lambda e: Told(e.stack, e.reason)),
     ev.Barrier: Drawn(
-        (HOST,), "dispatch", lambda e: Told(e.stack, f"barrier ({e.trigger}): {plural(e.ops, 'operation')}")
+        (HOST,),
+        "dispatch",
+        lambda e: Told(e.stack, f"barrier ({e.trigger}): {plural(e.ops, 'operation')}"),
+        kept=True,
+        rest="turns",
     ),
     ev.TransferFromDevice: Drawn(
-        (HOST, TRANSFERS), "transfer wait", lambda e: Told(e.stack, f"from the device, {size_text(e.bytes)}", e.op)
+        (HOST, TRANSFERS),
+        "transfer wait",
+        lambda e: Told(e.stack, f"from the device, {size_text(e.bytes)}", e.op),
+        kept=True,
     ),
     ev.TransferToDevice: Drawn(
-        (HOST, TRANSFERS), "upload", lambda e: Told(e.stack, f"to the device, {size_text(e.bytes)}")
+        (HOST, TRANSFERS), "upload", lambda e: Told(e.stack, f"to the device, {size_text(e.bytes)}"), kept=True
     ),
-    ev.DeviceWait: Drawn((HOST,), "transfer wait", lambda e: Told(e.stack, "wait for the device")),
-    ev.Fallback: Drawn((HOST,), "fallback", lambda e: Told(e.stack, "", e.op)),
-    ev.Gc: Drawn((HOST,), "garbage collection", lambda e: Told(e.stack)),
-    ev.DataWait: Drawn((HOST,), "data wait", lambda e: Told(e.stack)),
-    ev.Hole: Drawn((HOST,), "python", lambda e: Told(e.before, after=e.after)),
-    ev.Sample: Drawn((SEEN,), "", lambda e: Told(e.stack, "as seen from outside")),
-    ev.Look: Drawn((SEEN,), "", lambda e: Told(e.stack, "as seen from outside")),
-    ev.Execute: Drawn((DEVICE,), "device", _tell_execution),
+    ev.DeviceWait: Drawn((HOST,), "transfer wait", lambda e: Told(e.stack, "wait for the device"), kept=True),
+    ev.Fallback: Drawn((HOST,), "fallback", lambda e: Told(e.stack, "", e.op), kept=True),
+    ev.Gc: Drawn((HOST,), "garbage collection", lambda e: Told(e.stack), kept=True),
+    ev.DataWait: Drawn((HOST,), "data wait", lambda e: Told(e.stack), kept=True),
+    ev.Hole: Drawn((HOST,), "python", lambda e: Told(e.before, after=e.after), kept=True),
+    ev.Sample: Drawn((SEEN,), "", lambda e: Told(e.stack, "as seen from outside"), kept=True),
+    ev.Look: Drawn((SEEN,), "", lambda e: Told(e.stack, "as seen from outside"), kept=True),
+    ev.Execute: Drawn((DEVICE,), "device", _tell_execution, kept=True),
 }

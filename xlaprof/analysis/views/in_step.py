@@ -22,7 +22,7 @@ from xlaprof.analysis.timeline.kept import KeptWindow
 from xlaprof.analysis.timeline.spans import Row, Spans, Stretch
 from xlaprof.analysis.views.course import CAUSES_IN_ORDER, Bar
 from xlaprof.analysis.views.details import Transfer
-from xlaprof.analysis.views.drawn import DEVICE, HOST, SCOPES, TRANSFERS, Kind
+from xlaprof.analysis.views.drawn import DEVICE, HOST, SCOPES, TRANSFERS, Kind, told_of
 from xlaprof.analysis.views.lanes import Lanes, place_of
 
 _UNKNOWN = "not known"  # the cause of idle time in steps that were recorded as sums
@@ -48,7 +48,7 @@ def in_step(bar: Bar, lanes: Lanes, window: KeptWindow, names: Names, start: int
     about = any(_sums(row, spans.grain, start, end) for _, row in rows)
     about |= any(_sums(row, window.idle.spans.grain, start, end) for row in window.idle.spans.rows.values())
     made = (
-        one.detail.op
+        told_of(one.detail).op
         for key, row in spans.rows.items()
         for one in (row.within(start, end) if key[0] == HOST else ())
         if one.kind.part == "compile"
@@ -134,7 +134,7 @@ def _scopes(
         for one, ns in own(stretches, start, end):
             self_ns[one.kind.name] += ns
             lengths[one.kind.name].append(_clipped(one, start, end))
-            errors[one.kind.name] += bool(one.detail.text)
+            errors[one.kind.name] += bool(told_of(one.detail).text)
     blamed = dict(idle.causes)
     found = []
     for name in {*lengths, *sums}:
@@ -163,7 +163,8 @@ def _transfers(spans: Spans[Any, Kind], names: Names, start: int, end: int, step
             continue
         for one in row.within(start, end):
             if one.kind.part == "transfer wait":
-                where = place_of(one.detail, names), names.text(one.detail.op)
+                about = told_of(one.detail)
+                where = place_of(about, names), names.text(about.op)
                 sums = found.setdefault(where, [0, 0])
                 sums[0] += 1
                 sums[1] += _clipped(one, start, end)

@@ -50,6 +50,7 @@ class Lanes:
         self.spans: Spans[tuple[int, int, int], Kind] = Spans()
         self.threads: dict[int, str] = {}
         self.uploads: dict[int, list[int]] = {}  # Stack id -> [uploads, ns, bytes]
+        self._kinds: dict[tuple[str, int], Kind] = {}  # those that there are, each once
         self._fed = 0
 
     def feed(self, event: Any) -> None:
@@ -107,10 +108,13 @@ class Lanes:
         if not start <= end < LATEST:
             return
         part = drawn.part or _STATES.get(event.state, "python")
-        what = Kind(part, getattr(event, drawn.name) if drawn.name else 0)
-        told = drawn.tell(event) if end - start >= self.spans.grain else None
+        name = getattr(event, drawn.name) if drawn.name else 0
+        what = self._kinds.get((part, name))
+        if what is None:
+            what = self._kinds[part, name] = Kind(part, name)
+        detail = drawn.detail(event) if end - start >= self.spans.grain else None
         for row in drawn.rows:
-            self.spans.add((row, which, depth), start, end, what, told)
+            self.spans.add((row, which, depth), start, end, what, detail)
         if kind is ev.StepDigest and (busy := min(event.busy, event.dur)):
             text = f"{plural(event.executions, 'execution')} of a step recorded as sums: when is not known"
             self.spans.add((DEVICE, 0, 0), start, start + busy, Kind("device"), Told(text=text))

@@ -12,7 +12,7 @@ from xlaprof.analysis.places import short
 from xlaprof.analysis.timeline.kept import KeptWindow
 from xlaprof.analysis.views.course import Bar
 from xlaprof.analysis.views.details import Again, Details, Graph, LineCost, by_line, changed
-from xlaprof.analysis.views.drawn import HOST
+from xlaprof.analysis.views.drawn import HOST, told_of
 from xlaprof.analysis.views.in_step import InStep, in_step, own
 from xlaprof.analysis.views.lanes import Lanes, label, place_of
 from xlaprof.text.quantities import duration, times
@@ -92,9 +92,10 @@ def _lines(lanes: Lanes, names: Names, start: int, end: int) -> Iterator[LineCos
     places: dict[_Line, Place] = {}
     for key, row in lanes.spans.rows.items():
         for one, ns in own(row.within(start, end), start, end) if key[0] == HOST else ():
-            place = place_of(one.detail, names)
+            about = told_of(one.detail)
+            place = place_of(about, names)
             places.setdefault(place.at, place)
-            held = sums.setdefault((place.at, one.kind.part, label(one.kind, one.detail, names)), [0, 0])
+            held = sums.setdefault((place.at, one.kind.part, label(one.kind, about, names)), [0, 0])
             held[0] += ns
             held[1] += 1
     return by_line(

@@ -18,7 +18,7 @@ from xlaprof.analysis.run import KeptRun
 from xlaprof.analysis.timeline.idle import Cause, LongGap
 from xlaprof.analysis.timeline.kept import KeptWindow
 from xlaprof.analysis.timeline.spans import Row, Stretch
-from xlaprof.analysis.views.drawn import DEVICE, TRANSFERS, Kind
+from xlaprof.analysis.views.drawn import DEVICE, TRANSFERS, Kind, told_of
 from xlaprof.analysis.views.lanes import Lanes, label, part_of, title
 from xlaprof.analysis.views.lanes import place_of as line_of
 
@@ -104,7 +104,8 @@ def _rows(lanes: Lanes, window: KeptWindow, run: KeptRun) -> Iterable[_Drawn]:
     keys = sorted(spans.rows, key=lambda key: (key[0] in (DEVICE, TRANSFERS), key[1] * (key[0] < DEVICE), key))
 
     def tell(one: Stretch[Kind]) -> tuple[str, Place, tuple[tuple[str, float], ...]]:
-        return label(one.kind, one.detail, names), line_of(one.detail, names), ()
+        about = told_of(one.detail)
+        return label(one.kind, about, names), line_of(about, names), ()
 
     def tell_gap(one: Stretch[Cause]) -> tuple[str, Place, tuple[tuple[str, float], ...]]:
         gap: LongGap = one.detail

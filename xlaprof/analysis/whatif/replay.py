@@ -14,9 +14,11 @@ While a log grows, its reports are made from one sample until the log is longer 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from xlaprof.analysis.fold.tallies import CompileRecord
@@ -112,7 +114,7 @@ def together(cuts: Iterable[Cut]) -> Cut:
 # -- replay
 
 
-class PlayedStep(NamedTuple):
+class PlayedStep(msgspec.Struct, frozen=True, gc=False):
     """A step: its name, whether it was the first of that name, ns as recorded, and ns as replayed."""
 
     name: int
@@ -138,61 +140,99 @@ def play(schedule: Schedule, cut: Cut = NOTHING, pace: float = 1) -> Played:
 
     ``pace``: the speed of a device while the host is busy; 1 where each has its own processors.
     """
-    kept = _kept(cut)
-    start = last = schedule.batches[0][1].start if schedule.batches else 0
-    now: float = start
-    given: dict[int, float] = {}  # device -> ns of work handed over
-    done: dict[int, float] = {}  # device -> ns of work done, without the last ``busy`` ns
-    busy: float = 0  # ns of host work since ``done`` was brought up to date
-    steps: list[PlayedStep] = []
+    return Replay(cut, pace).played(schedule.batches)
 
-    def catch_up(ns: float) -> None:
-        for device, goal in given.items():
-            done[device] = min(done[device] + ns, goal)
 
-    for _, batch in schedule.batches:
-        lanes = lanes_of(batch)
-        gap = batch.start - last  # time between two kept batches passes unchanged
-        now += gap
-        last = batch.end
-        shares = [_remains(key, cut, kept, lanes.known) for key in lanes.keys]
-        overlaps = iter(lanes.overlaps)
-        ends: list[tuple[int, float]] = []  # of each execution: its device, and the device's work done at its end
-        marks: list[tuple[float, float]] = []
-        work: float = 0
-        ns: float
-        for kind, a, b, c in lanes.items:
-            if kind == HOST:
-                share = shares[b]
-                ns = a if share == 1 else round(a * share)
-                now += ns
-                busy += ns
-            elif kind == RUN:
-                catch_up(busy * pace)
-                busy = 0
-                overlap = next(overlaps)
-                ns = 0 if c and c in cut.runs else a - overlap * (1 - pace)
-                done.setdefault(b, 0)
-                given[b] = given.get(b, 0) + ns
-                ends.append((b, given[b]))
-                work += ns
-            elif kind == WAIT:
-                catch_up(busy * pace)
-                busy = 0
-                device, goal = ends[a]
-                ns = goal - done[device] + c
-                if shares[b] and goal > done[device] and ns > 0:
+class _Reached(NamedTuple):
+    """How far a replay has come."""
+
+    last: int  # end of the last batch, as recorded,
+    now: float  # and as replayed
+    busy: float  # ns of host work since ``done`` was brought up to date
+    given: dict[int, float]  # device -> ns of work handed over
+    done: dict[int, float]  # device -> ns of work done, without the last ``busy`` ns
+
+
+class Replay:
+    """A replay of a recording that grows: of batches that were there before, only the last is played again.
+
+    That one may have been cut short where the recording ended then.
+    """
+
+    def __init__(self, cut: Cut, pace: float) -> None:
+        self._cut, self._pace, self._kept = cut, pace, _kept(cut)
+        self._known: list[Batch] = []  # those that were played,
+        self._steps: list[PlayedStep] = []  # their steps,
+        self._reached: _Reached | None = None  # and what came of them
+
+    def played(self, batches: Sequence[tuple[int, Batch]]) -> Played:
+        """The outcome for these batches, which come with their numbers."""
+        if not batches:
+            return Played(0, 0, [])
+        every = [batch for _, batch in batches]
+        start, known = every[0].start, len(self._known)
+        reached = self._reached
+        if reached is None or any(map(operator.is_not, self._known, every)) or known >= len(every):
+            reached, known = _Reached(start, start, 0, {}, {}), 0
+            self._steps.clear()
+        self._reached = self._on(reached, every[known:-1], self._steps)
+        self._known = every[:-1]
+        steps = [*self._steps]
+        _, now, busy, given, done = self._on(self._reached, every[-1:], steps)
+        left = [goal - min(done[device] + busy * self._pace, goal) for device, goal in given.items()]
+        return Played(start, now + max([0, *left]), steps)
+
+    def _on(self, reached: _Reached, batches: Sequence[Batch], steps: list[PlayedStep]) -> _Reached:
+        """Play these, too."""
+        last, now, busy, given, done = reached
+        given, done, cut, kept, pace = given.copy(), done.copy(), self._cut, self._kept, self._pace
+
+        def catch_up(ns: float) -> None:
+            for device, goal in given.items():
+                done[device] = min(done[device] + ns, goal)
+
+        for batch in batches:
+            lanes = lanes_of(batch)
+            gap = batch.start - last  # time between two kept batches passes unchanged
+            now += gap
+            last = batch.end
+            shares = [_remains(key, cut, kept, lanes.known) for key in lanes.keys]
+            overlaps = iter(lanes.overlaps)
+            ends: list[tuple[int, float]] = []  # of each execution: its device, and the device's work done at its end
+            marks: list[tuple[float, float]] = []
+            work: float = 0
+            ns: float
+            for kind, a, b, c in lanes.items:
+                if kind == HOST:
+                    share = shares[b]
+                    ns = a if share == 1 else round(a * share)
                     now += ns
-                    catch_up(ns)
-            else:
-                marks.append((now, work))
-        for step, (first, second) in zip(batch.steps, lanes.marks, strict=True):
-            recorded = step.end - step.start
-            (began, before), (ended, after) = marks[first], marks[second]
-            took = min(recorded, max(ended - began, after - before))
-            steps.append(PlayedStep(step.name, step.first, recorded, took))
-    catch_up(busy * pace)
-    return Played(start, now + max([0, *(goal - done[device] for device, goal in given.items())]), steps)
+                    busy += ns
+                elif kind == RUN:
+                    catch_up(busy * pace)
+                    busy = 0
+                    overlap = next(overlaps)
+                    ns = 0 if c and c in cut.runs else a - overlap * (1 - pace)
+                    done.setdefault(b, 0)
+                    given[b] = given.get(b, 0) + ns
+                    ends.append((b, given[b]))
+                    work += ns
+                elif kind == WAIT:
+                    catch_up(busy * pace)
+                    busy = 0
+                    device, goal = ends[a]
+                    ns = goal - done[device] + c
+                    if shares[b] and goal > done[device] and ns > 0:
+                        now += ns
+                        catch_up(ns)
+                else:
+                    marks.append((now, work))
+            for step, (first, second) in zip(batch.steps, lanes.marks, strict=True):
+                recorded = step.end - step.start
+                (began, before), (ended, after) = marks[first], marks[second]
+                took = min(recorded, max(ended - began, after - before))
+                steps.append(PlayedStep(step.name, step.first, recorded, took))
+        return _Reached(last, now, busy, given, done)
 
 
 def _kept(cut: Cut) -> dict[object, float]:
@@ -220,19 +260,35 @@ def _remains(key: Key, cut: Cut, kept: Mapping[object, float], recorded: Mapping
 
 
 class Sample:
-    """Batches of a run at one moment, and what was played of them. While a log grows, later reports use it again."""
+    """Batches of a run at one moment, and what was played of them. While a log grows, later reports use it again.
 
-    def __init__(self, run: Totals) -> None:
+    ``earlier``: of the same run, which has grown since; this one goes on from what was played then, and takes it over.
+    """
+
+    def __init__(self, run: Totals, earlier: Sample | None = None) -> None:
         self.events = run.events
         #: the schedule of each recording as it was then, and its replay with nothing cut out
         self.parts: list[tuple[Schedule, Played]] = []
         self._pace = _pace(run)
-        for part in run.window.schedule.parts():
-            held = replace(part, batches=[*part.batches])
-            self.parts.append((held, play(held, pace=self._pace)))
-        self.parts.sort(key=lambda part: part[1].start)
+        self._replays: dict[Cut, list[Replay]] = {}  # of each part,
+        #: and those that were made before, as far as they were not needed again yet
+        self._earlier = earlier.taken_over(self._pace) if earlier is not None else {}
+        held = [replace(part, batches=[*part.batches]) for part in run.window.schedule.parts()]
+        held.sort(key=lambda part: part.batches[0][1].start)
+        self.parts.extend(zip(held, self._play(held, NOTHING), strict=True))
         self._compiles = {one.start for _, batch in self.batches() for one in batch.compiles}
         self._played: dict[Cut, list[Played]] = {}
+
+    def _play(self, parts: Sequence[Schedule], cut: Cut) -> list[Played]:
+        replays = self._earlier.pop(cut, ())
+        if len(replays) != len(parts):
+            replays = [Replay(cut, self._pace) for _ in parts]
+        self._replays[cut] = replays = list(replays)
+        return [replay.played(part.batches) for replay, part in zip(replays, parts, strict=True)]
+
+    def taken_over(self, pace: float) -> dict[Cut, list[Replay]]:
+        """What was played at this pace, for a later sample: this one is not to be asked any more."""
+        return self._replays if pace == self._pace else {}
 
     def batches(self) -> Iterator[tuple[int, Batch]]:
         """All of them, with their numbers."""
@@ -253,7 +309,8 @@ class Sample:
             recorded=cut.recorded & self._compiles,
         )
         if here not in self._played:
-            self._played[here] = [play(part, here, self._pace) if here else whole for part, whole in self.parts]
+            parts = [part for part, _ in self.parts]
+            self._played[here] = self._play(parts, here) if here else [whole for _, whole in self.parts]
         return self._played[here]
 
 
@@ -267,6 +324,7 @@ class WhatIf:
     def __init__(self, run: Totals, sample: Sample | None = None) -> None:
         self.run = run
         self.wall = max(0, run.last - (run.begin or 0))
+        self._earlier = sample
         self._sample = sample if sample is not None and sample.serves(run) else None
         #: whether predictions are made from the sample of an earlier moment
         self.is_provisional = self._sample is not None
@@ -275,7 +333,7 @@ class WhatIf:
     def sample(self) -> Sample:
         """What is played."""
         if self._sample is None:
-            self._sample = Sample(self.run)
+            self._sample, self._earlier = Sample(self.run, self._earlier), None
         return self._sample
 
     def gain_s(self, cut: Cut) -> float:

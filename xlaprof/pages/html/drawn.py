@@ -13,7 +13,7 @@ from xlaprof.analysis.timeline.host import CAUSES, SCOPE
 from xlaprof.analysis.timeline.idle import Cause, LongGap
 from xlaprof.analysis.timeline.kept import KeptWindow, StepRow
 from xlaprof.analysis.timeline.spans import Row
-from xlaprof.analysis.views.drawn import DEVICE, HOST, STEPS, TRANSFERS, Kind, Told
+from xlaprof.analysis.views.drawn import DEVICE, HOST, STEPS, TRANSFERS, Kind, Told, told_of
 from xlaprof.analysis.views.lanes import label, part_of, title
 from xlaprof.text.parts import PARTS
 from xlaprof.text.strings import printable
@@ -96,7 +96,7 @@ class _Drawing:
             if one.end < self._begin:
                 continue
             start, length = self._span(one.start, one.end)
-            numbers += (start - last, length, *self._told(one.kind, one.detail))
+            numbers += (start - last, length, *self._told(one.kind, told_of(one.detail)))
             last = start
         cells = self._cells(row, self._grain, lambda kind: self._told(kind, None)[0])
         of = {STEPS: "steps", HOST: "host", DEVICE: "device"}.get(key[0], "other")

@@ -43,6 +43,7 @@ class LogPanel(Container, Region):
     HELP = "the last events as they were recorded"
     ORDER = 20
     PLACE = "page"
+    LIVE = True
 
     _recent: tuple[AnyEvent, ...] = ()
 

@@ -23,6 +23,7 @@ class OutputPanel(Container, Region):
     HELP = "what the program writes; escapes are left out"
     ORDER = 17
     PLACE = "page"
+    LIVE = True
     KEY = "u"
 
     _written = (0, "")  # lines that ended, and the one that has not

@@ -99,6 +99,7 @@ class RanksPanel(Container, Region):
     HELP = "of 'xlaprof live DIR': itself: the host works, by itself; waiting: for its device or other ranks"
     ORDER = 16
     PLACE = "page"
+    LIVE = True
     KEY = "r"
 
     class Chosen(Message):

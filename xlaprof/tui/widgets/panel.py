@@ -40,6 +40,8 @@ class Region(Widget):
     KEY: ClassVar[str] = ""
     #: Above the tabs, in the left column, in the right one, or in the place of both. What is above the tabs has no tab.
     PLACE: ClassVar[Literal["top", "left", "right", "page"]] = "right"
+    #: It shows more than the report does, and so more often.
+    LIVE: ClassVar[bool] = False
 
     def has(self, snapshot: Snapshot) -> bool:
         """Whether there is anything to show. Without, the panel has no tab; ``snapshot`` has a report."""
