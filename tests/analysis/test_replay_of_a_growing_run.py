@@ -25,11 +25,11 @@ def growing(steps: int, *, upload_since: int) -> tuple[Run, Cut, Cut]:
     return settled(story), replay.reads([item]), replay.uploads([up])
 
 
-def test_a_sample_of_an_earlier_moment_serves_until_the_run_has_grown_by_a_quarter() -> None:
+def test_a_sample_of_an_earlier_moment_serves_until_the_run_is_twice_as_long() -> None:
     earlier, reads, _ = growing(2_000, upload_since=9_999)
     sample = WhatIf(earlier).sample
     later, _, _ = growing(2_400, upload_since=9_999)
-    longer, _, _ = growing(2_600, upload_since=9_999)
+    longer, _, _ = growing(4_100, upload_since=9_999)
     what_if = WhatIf(later, sample)
     assert what_if.gain_s(reads) == pytest.approx(gain_s(later, reads), rel=1e-3)
     assert what_if.is_provisional
@@ -66,7 +66,7 @@ def test_what_was_played_of_a_run_that_grows_is_not_played_again(monkeypatch: py
     )
     known: list[replay.Batch] = []  # but the last one
     spared = 0
-    for look, steps in enumerate((3_000, 1_500, 2_250, 3_400, 5_100)):  # each time it is longer by a half
+    for look, steps in enumerate((1_500, 1_600, 3_200, 6_400)):  # each time it is more than twice as long
         for step in range(steps):
             with story.step():
                 story.trace(4)

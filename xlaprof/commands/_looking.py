@@ -107,6 +107,7 @@ def desk(feed: Feed | FleetFeed, program: Program | None = None) -> Desk:
     return Desk(
         explain=partial(_explain, feed),
         marks=partial(_marks, feed),
+        glimpse=feed.glimpse,
         paint=feed.paint,
         moment=feed.moment,
         code=_code,

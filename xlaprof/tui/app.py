@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import subprocess
 import time
@@ -27,7 +26,6 @@ from xlaprof.errors import UserError
 from xlaprof.text.safe import for_screen
 from xlaprof.tui import panels, settings
 from xlaprof.tui.desk import Desk, unused
-from xlaprof.tui.marking import Marking
 from xlaprof.tui.panels.findings import label
 from xlaprof.tui.panels.ranks import RanksPanel
 from xlaprof.tui.panels.steps import StepsPanel
@@ -37,7 +35,7 @@ from xlaprof.tui.screens.code import CodeScreen
 from xlaprof.tui.screens.explained import ExplainedScreen
 from xlaprof.tui.screens.help import HelpScreen
 from xlaprof.tui.screens.question import QuestionScreen
-from xlaprof.tui.snapshot import Mark, Snapshot, waiting
+from xlaprof.tui.snapshot import Snapshot, waiting
 from xlaprof.tui.themes import DARK, LIGHT, themes
 from xlaprof.tui.widgets.keys import Keys
 from xlaprof.tui.widgets.looking import Explain, Looking, ShowCode, place_text
@@ -47,7 +45,8 @@ from xlaprof.tui.widgets.tabs import Tab, TabBar
 
 #: A terminal of fewer columns or rows shows one line: what it needs.
 LEAST_WIDTH, LEAST_HEIGHT = 40, 12
-_SCREENSHOT, _LOOK_S = "screenshot", 0.05  # seconds between two looks at the end of the log
+_SCREENSHOT = "screenshot"
+_LOOK_S, _GLIMPSE_S = 0.05, 0.1  # seconds between two looks at the end of the log, and at its last step meanwhile
 
 
 class LiveApp(App[None]):
@@ -109,7 +108,6 @@ class LiveApp(App[None]):
         self._asked = False  # a question lies on the screen
         self._drawn = False  # a report: it is held by a pause, but there must be one
         self._remembered = settings.load()
-        self._marking = Marking()
         self._looked_at: Place | None = None
         self._shown = self._tabs[0]
         self._absent: set[str] = set()  # panels that have nothing to show
@@ -154,36 +152,31 @@ class LiveApp(App[None]):
         due, caught_up = 0.0, False  # when the next picture is, of the monotonic clock
         with in_small_parts() as search:
             while not self._is_gone():
-                snapshot = await asyncio.to_thread(self._advance)
+                snapshot = await self._read_on()
                 if time.monotonic() >= due or not caught_up or snapshot.report is not self.report:
                     caught_up, due = self._take(snapshot), time.monotonic() + every_s
                 search()
                 await asyncio.sleep(min(_LOOK_S, every_s) if caught_up else 0)
         self._leave()
 
+    async def _read_on(self) -> Snapshot:
+        """What has come. A report may take long: the step that is shown meanwhile is the one that the log has last."""
+        reading = asyncio.ensure_future(asyncio.to_thread(self._advance))
+        while not (await asyncio.wait({reading}, timeout=_GLIMPSE_S))[0]:
+            if self.desk.glimpse is not None and self.default_screen.children:
+                self.default_screen.query_one(StatusBar).glimpse(self.desk.glimpse)
+        return await reading
+
     async def refresh_now(self) -> bool:
         """Read on and show the outcome; True: the end of the log has been reached."""
-        return self._take(await asyncio.to_thread(self._advance))
+        return self._take(await self._read_on())
 
     def _take(self, snapshot: Snapshot) -> bool:
         if self.default_screen.children:  # else the user has left meanwhile: nothing is left to be drawn
             new, self._latest = snapshot.report is not self.report, snapshot
             self._show(snapshot, new)
-            self._look_for_marks(snapshot)
+            self.default_screen.query_one(StepsPanel).look_for_marks(snapshot, self.desk.marks)
         return snapshot.link != "catching up" or not self.default_screen.children
-
-    def _look_for_marks(self, snapshot: Snapshot) -> None:
-        """Have the steps looked up in which findings happened, when there are more of them than at the last time."""
-        report, marks, following = snapshot.report, self.desk.marks, snapshot.link != "catching up"
-        if report is not None and marks is not None and following and self._marking.is_due(report):
-            self._marking.begin(report)
-            self.run_worker(self._mark(marks, report), exclusive=True, group="marks")
-
-    async def _mark(self, marks: Callable[[Report], tuple[Mark, ...]], report: Report) -> None:
-        with contextlib.suppress(UserError, OSError):  # the log may be gone by now; the state line says so
-            found = await asyncio.to_thread(marks, report)
-            self.default_screen.query_one(StepsPanel).mark(found)
-        self._marking.end()
 
     def _show(self, snapshot: Snapshot, new: bool = True) -> None:
         """``new``: there is a report that is not on the screen; of most panels nothing else is seen."""

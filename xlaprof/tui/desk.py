@@ -1,6 +1,6 @@
 """What the UI may ask for besides snapshots: answers that take time, or files. The verb that opens the UI gives them.
 
-All of it but :attr:`Desk.code` is called in a thread of its own, since it may read the whole recording again.
+All but :attr:`Desk.code` and :attr:`Desk.glimpse` is called in a thread of its own: it may read the whole recording.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class Desk(msgspec.Struct, frozen=True):
     explain: Callable[[Finding, Report], Callable[[int], RenderableType]] | None = None
     #: the steps in which each finding of a report happened, the first few of each; none of a recording that is too long
     marks: Callable[[Report], tuple[Mark, ...]] | None = None
+    #: the number of the last step in the log, while nothing newer is known of it; None: it is not known
+    glimpse: Callable[[], int | None] | None = None
     #: a view of the timeline, painted; None: nothing was read yet
     paint: Callable[[View], Painting | None] | None = None
     #: what is known of a step

@@ -27,6 +27,7 @@ from xlaprof.columns import LONG, present
 from xlaprof.events import NEWS, AnyEvent, Header
 from xlaprof.log import Follower, LogError, Tail
 from xlaprof.tui import process
+from xlaprof.tui.glimpse import last_step
 from xlaprof.tui.history import History
 from xlaprof.tui.snapshot import Link, Process, Snapshot
 
@@ -242,6 +243,10 @@ class Feed:
         self._reported_at = 0.0  # of this run there is no report yet
         self._recent.clear()
         self._grew.clear()
+
+    def glimpse(self) -> int | None:
+        """The number of the last step in the log, whether it was read or not; from any thread."""
+        return last_step(self.path) if isinstance(self._tail, Tail) else None
 
     def paint(self, view: View) -> Painting | None:
         """A view of the timeline as far as it was read; from any thread."""

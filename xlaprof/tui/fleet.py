@@ -68,6 +68,11 @@ class FleetFeed:
         """The log that is on the screen; the folder until there is one."""
         return self._chosen or self.folder
 
+    def glimpse(self) -> int | None:
+        """The number of the last step in its log; from any thread."""
+        feed = self._feeds.get(self._chosen)
+        return feed.glimpse() if feed is not None else None
+
     def paint(self, view: View) -> Painting | None:
         """A view of its timeline; from any thread."""
         feed = self._feeds.get(self._chosen)

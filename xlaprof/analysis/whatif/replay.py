@@ -9,7 +9,7 @@ pause of the host that the device did not notice costs nothing, and two defects 
 are fixed.
 
 A prediction from a sample of a long recording is scaled up: by the exact time in the tallies over that in the sample.
-While a log grows, its reports are made from one sample until the log is longer by a quarter (:class:`Sample`).
+While a log grows, its reports are made from one sample until the log is twice as long (:class:`Sample`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from xlaprof.analysis.timeline.schedule import Batch, Schedule
 from .lanes import HOST, RUN, WAIT, Key, Share, lanes_of
 
 _SHORT = 4_096  # events of a run that is always played as it is now
-_GROWN = 1.25  # times as long as its sample a run is at most
+_GROWN = 2.0  # times as long as its sample a run is at most
 
 
 class Cut(NamedTuple):

@@ -197,12 +197,7 @@ class FindingsPanel(Vertical, Region):
         faint = frozenset(key for key, row in named if row.finding.id in over)
         lit = frozenset(key for key, row in named if row.finding.id in fresh)
         table.show(named, faint, lit)
-        order = f"by {table.order}" if table.order and table.order != table.given else "the largest gain first"
-        hidden = f", {table.shown:,} of them shown" if table.shown < len(named) else ""
-        title = f"{len(named):,}{hidden}, {order}"
-        if at is not None:
-            title = f"{sum(row.finding.id in at.findings for _, row in named):,} of {title}, at {at.bar.title}"
-        table.border_title = heading("Findings", title)
+        self._entitle(report.findings)
         if lit:
             if self._flash is not None:
                 self._flash.stop()
@@ -214,6 +209,20 @@ class FindingsPanel(Vertical, Region):
         if focused and table.display != self._listed:
             (detail if report.clean else table).focus()
         self._listed = table.display
+
+    def _entitle(self, findings: tuple[Finding, ...]) -> None:
+        table, at = self.query_one(SortedTable), self._moment
+        order = f"by {table.order}" if table.order and table.order != table.given else "the largest gain first"
+        hidden = f", {table.shown:,} of them shown" if table.shown < len(findings) else ""
+        title = f"{len(findings):,}{hidden}, {order}"
+        if at is not None:
+            title = f"{sum(one.id in at.findings for one in findings):,} of {title}, at {at.bar.title}"
+        table.border_title = heading("Findings", title)
+
+    def on_sorted_table_arranged(self, event: SortedTable.Arranged) -> None:
+        event.stop()
+        if self._snapshot is not None and self._snapshot.report is not None:
+            self._entitle(self._snapshot.report.findings)
 
     def explain(self, moment: Moment | None) -> None:
         """Have the findings that have a line in the step stand out, and select the first of them."""

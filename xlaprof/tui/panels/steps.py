@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections import Counter
+from collections.abc import Callable
 from typing import ClassVar
 
 import msgspec
-from textual import events
+from textual import events, work
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from xlaprof.analysis.model import StepStats
+from xlaprof.analysis.model import Report, StepStats
 from xlaprof.analysis.views.course import Bar, Course
+from xlaprof.errors import UserError
 from xlaprof.text.cells import ceiling, fit
 from xlaprof.text.parts import PARTS
 from xlaprof.text.quantities import duration, plural
+from xlaprof.tui.marking import Marking
 from xlaprof.tui.snapshot import Mark, Snapshot
 from xlaprof.tui.widgets import stack
 from xlaprof.tui.widgets.colours import colour
@@ -95,6 +100,7 @@ class StepsPanel(Panel[Drawn | None]):
         self._marks: tuple[Mark, ...] = ()
         self.zoom, self.end, self.cursor = 0, -1, -1
         self._looked_at = ""  # id of a finding
+        self._marking = Marking()
 
     def show(self, snapshot: Snapshot) -> None:
         """Take the steps of the run."""
@@ -109,6 +115,19 @@ class StepsPanel(Panel[Drawn | None]):
         """Mark the steps in which findings happened."""
         self._marks = marks
         self._update()
+
+    def look_for_marks(self, snapshot: Snapshot, marks: Callable[[Report], tuple[Mark, ...]] | None) -> None:
+        """Have the steps looked up in which findings happened, when there are more of them than at the last time."""
+        report, following = snapshot.report, snapshot.link != "catching up"
+        if report is not None and marks is not None and following and self._marking.is_due(report):
+            self._marking.begin(report)
+            self._look_up(marks, report)
+
+    @work(exclusive=True)
+    async def _look_up(self, marks: Callable[[Report], tuple[Mark, ...]], report: Report) -> None:
+        with contextlib.suppress(UserError, OSError):  # the log may be gone by now; the state line says so
+            self.mark(await asyncio.to_thread(marks, report))
+        self._marking.end()
 
     def look(self, id: str) -> None:
         """Mark all steps of this finding too, however many they are."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import PurePath
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
@@ -39,6 +41,15 @@ class StatusBar(Static, Fitted):
         """Show the header and the state of the run; ``paused``: the panels are not updated."""
         self._snapshot, self._paused = snapshot, paused
         self._draw()
+
+    def glimpse(self, last: Callable[[], int | None]) -> None:
+        """While a report is made: show the step that is the ``last`` one now, if steps are what is shown."""
+        shown = self._snapshot
+        if shown is None or shown.report is None or shown.link != "following" or shown.report.run.finished:
+            return
+        now = shown.activity or shown.report.activity
+        if now.state == "running" and now.step >= 0 and (step := last()) is not None and step != now.step:
+            self.show(replace(shown, activity=replace(now, step=step)), self._paused)
 
     def resized(self) -> None:
         self._draw()

@@ -51,6 +51,9 @@ class SortedTable(DataTable[Text], Fitted, Generic[Row]):
     class Opened(Chosen):
         """The user wants to know more of a row."""
 
+    class Arranged(Message):
+        """The user has the rows in another order, or others of them."""
+
     def __init__(self, columns: Sequence[Column[Row]], *, id: str, order: str = "", given: str = "") -> None:
         """``order``: the column to sort by, "" as the rows are ``given``, which is the name of that order."""
         super().__init__(id=id, cursor_type="row", zebra_stripes=False, cell_padding=0)
@@ -104,11 +107,13 @@ class SortedTable(DataTable[Text], Fitted, Generic[Row]):
         self.descending = not self.descending if name == self.order else True
         self.order = name
         self._fill()
+        self.post_message(self.Arranged())
 
     def filter(self, wanted: str) -> None:
         """Show the rows that have this text in any column."""
         self.wanted = wanted.casefold()
         self._fill()
+        self.post_message(self.Arranged())
 
     def resized(self) -> None:
         self._fill()

@@ -1,0 +1,69 @@
+"""The step that is on the screen while a report is made."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from xlaprof import log
+from xlaprof.commands._looking import desk
+from xlaprof.events import Step
+from xlaprof.tui.app import LiveApp
+from xlaprof.tui.feed import Feed
+from xlaprof.tui.glimpse import last_step
+from xlaprof.tui.snapshot import Snapshot
+
+from .conftest import news, screen
+from .training import Training
+
+
+def test_the_last_step_is_that_of_the_whole_lines_of_a_log(story: Training) -> None:
+    path = Path("run.log")
+    assert last_step(str(path)) is None, "there is none yet"
+    story.train(3)
+    assert last_step(str(path)) == max(one.num for one in log.read(path) if isinstance(one, Step)) == 2
+    whole = path.read_bytes()
+    torn = whole.rindex(b'{"k":"step"') + 40
+    path.write_bytes(whole[:torn])
+    assert last_step(str(path)) == 1, "the last one is being written"
+    path.write_bytes(whole[:torn] + b"\n")
+    assert last_step(str(path)) == 1, "or was damaged"
+    path.write_bytes(whole + b'{"k":"text","id":900,"s":"' + b"x" * 100_000 + b'"}\n')
+    assert last_step(str(path)) is None, "it is too far from the end"
+    path.unlink()
+    assert last_step(str(path)) is None
+
+
+async def test_a_step_is_on_the_screen_although_a_report_takes_long(story: Training) -> None:
+    """A report that takes as long as the test likes."""
+    free = threading.Event()
+    free.set()
+    story.train(5)
+    feed = Feed("run.log")
+
+    def advance() -> Snapshot:
+        now = feed.advance()
+        assert free.wait(60)
+        return now
+
+    app = LiveApp(advance, every_s=None, desk=desk(feed))
+    async with app.run_test(size=(120, 40)) as pilot:
+        assert re.search("running +step 4 ", await news(app, pilot))
+        free.clear()
+        app.run_worker(app.refresh_now())
+        story.train(6)
+        await _until(lambda: "step 10 " in screen(app), pilot.pause)
+        assert "5 train steps" in screen(app), "all else waits for the report"
+        free.set()
+        assert "11 train steps" in await news(app, pilot)
+    feed.close()
+
+
+async def _until(holds: Callable[[], bool], wait: Callable[[float], object]) -> None:
+    for _ in range(400):
+        if holds():
+            return
+        await wait(0.05)  # type: ignore[misc]
+    raise AssertionError("it never was")
