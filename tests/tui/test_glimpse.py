@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from xlaprof import log
@@ -34,6 +35,25 @@ def test_the_last_step_is_that_of_the_whole_lines_of_a_log(story: Training) -> N
     assert last_step(str(path)) is None, "it is too far from the end"
     path.unlink()
     assert last_step(str(path)) is None
+
+
+def test_many_events_may_wait_unless_something_was_compiled(story: Training) -> None:
+    with closing(Feed("run.log")) as feed:
+        story.train(100)
+        assert not feed.waits(), "nothing was read yet"
+        feed.advance()
+        assert not feed.waits(), "nothing has come"
+        story.train(2)
+        assert not feed.waits(), "a few take no time"
+        story.train(100)
+        assert feed.waits()
+        story.train_step(compile_ms=900, shape="i64[5,128]")
+        assert not feed.waits(), "that makes a finding"
+        feed.advance()
+        story.train(100)
+        assert feed.waits()
+        story.end()
+        assert not feed.waits(), "that is its end"
 
 
 async def test_a_step_is_on_the_screen_although_a_report_takes_long(story: Training) -> None:

@@ -108,6 +108,7 @@ def desk(feed: Feed | FleetFeed, program: Program | None = None) -> Desk:
         explain=partial(_explain, feed),
         marks=partial(_marks, feed),
         glimpse=feed.glimpse,
+        waits=None if isinstance(feed, FleetFeed) else feed.waits,
         paint=feed.paint,
         moment=feed.moment,
         code=_code,

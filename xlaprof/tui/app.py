@@ -35,18 +35,18 @@ from xlaprof.tui.screens.code import CodeScreen
 from xlaprof.tui.screens.explained import ExplainedScreen
 from xlaprof.tui.screens.help import HelpScreen
 from xlaprof.tui.screens.question import QuestionScreen
-from xlaprof.tui.snapshot import Snapshot, waiting
+from xlaprof.tui.snapshot import Snapshot, goes_on, waiting
 from xlaprof.tui.themes import DARK, LIGHT, themes
 from xlaprof.tui.widgets.keys import Keys
 from xlaprof.tui.widgets.looking import Explain, Looking, ShowCode, place_text
 from xlaprof.tui.widgets.panel import Region
-from xlaprof.tui.widgets.status import StatusBar
+from xlaprof.tui.widgets.status import GLIMPSE_S, StatusBar
 from xlaprof.tui.widgets.tabs import Tab, TabBar
 
 #: A terminal of fewer columns or rows shows one line: what it needs.
 LEAST_WIDTH, LEAST_HEIGHT = 40, 12
 _SCREENSHOT = "screenshot"
-_LOOK_S, _GLIMPSE_S = 0.05, 0.1  # seconds between two looks at the end of the log, and at its last step meanwhile
+_LOOK_S, _MANY_S = 0.05, 0.2  # seconds between two looks at the end of the log, and where it grows by many events
 
 
 class LiveApp(App[None]):
@@ -156,16 +156,27 @@ class LiveApp(App[None]):
                 if time.monotonic() >= due or not caught_up or snapshot.report is not self.report:
                     caught_up, due = self._take(snapshot), time.monotonic() + every_s
                 search()
-                await asyncio.sleep(min(_LOOK_S, every_s) if caught_up else 0)
+                await self._rest(min(_LOOK_S, every_s) if caught_up else 0)
         self._leave()
+
+    async def _rest(self, pause_s: float) -> None:
+        """Until the next look. Many events are read together, which takes less; the step is shown meanwhile."""
+        until = time.monotonic() + _MANY_S
+        await asyncio.sleep(pause_s)
+        while pause_s and self.desk.waits is not None and time.monotonic() < until and self.desk.waits():
+            self._glimpse()
+            await asyncio.sleep(pause_s)
 
     async def _read_on(self) -> Snapshot:
         """What has come. A report may take long: the step that is shown meanwhile is the one that the log has last."""
         reading = asyncio.ensure_future(asyncio.to_thread(self._advance))
-        while not (await asyncio.wait({reading}, timeout=_GLIMPSE_S))[0]:
-            if self.desk.glimpse is not None and self.default_screen.children:
-                self.default_screen.query_one(StatusBar).glimpse(self.desk.glimpse)
+        while not (await asyncio.wait({reading}, timeout=GLIMPSE_S))[0]:
+            self._glimpse()
         return await reading
+
+    def _glimpse(self) -> None:
+        if self.desk.glimpse is not None and self.default_screen.children:
+            self.default_screen.query_one(StatusBar).glimpse(self.desk.glimpse)
 
     async def refresh_now(self) -> bool:
         """Read on and show the outcome; True: the end of the log has been reached."""
@@ -388,15 +399,10 @@ class LiveApp(App[None]):
     async def action_quit(self) -> None:
         """End the UI. Where it has the terminal of a program that still runs, ask what is to become of that."""
         program = self.desk.program
-        if program is None or not self._running_still():
+        if program is None or not goes_on(self._latest):
             self._leave()
         elif not isinstance(self.screen, ChoiceScreen):
             self._ask_about(program)
-
-    def _running_still(self) -> bool:
-        latest = self._latest
-        ended = latest is not None and latest.report is not None and latest.report.run.finished
-        return not ended and (latest is None or latest.process != "gone")
 
     @work
     async def _ask_about(self, program: Program) -> None:

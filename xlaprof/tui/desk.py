@@ -1,6 +1,7 @@
 """What the UI may ask for besides snapshots: answers that take time, or files. The verb that opens the UI gives them.
 
-All but :attr:`Desk.code` and :attr:`Desk.glimpse` is called in a thread of its own: it may read the whole recording.
+All but :attr:`Desk.code`, :attr:`Desk.glimpse` and :attr:`Desk.waits` is called in a thread of its own, since it may
+read the whole recording.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Desk(msgspec.Struct, frozen=True):
     marks: Callable[[Report], tuple[Mark, ...]] | None = None
     #: the number of the last step in the log, while nothing newer is known of it; None: it is not known
     glimpse: Callable[[], int | None] | None = None
+    #: whether the log has grown by much, with nothing in it that is to be known at once
+    waits: Callable[[], bool] | None = None
     #: a view of the timeline, painted; None: nothing was read yet
     paint: Callable[[View], Painting | None] | None = None
     #: what is known of a step

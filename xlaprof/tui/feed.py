@@ -27,7 +27,7 @@ from xlaprof.columns import LONG, present
 from xlaprof.events import NEWS, AnyEvent, Header
 from xlaprof.log import Follower, LogError, Tail
 from xlaprof.tui import process
-from xlaprof.tui.glimpse import last_step
+from xlaprof.tui.glimpse import last_step, may_wait
 from xlaprof.tui.history import History
 from xlaprof.tui.snapshot import Link, Process, Snapshot
 
@@ -247,6 +247,10 @@ class Feed:
     def glimpse(self) -> int | None:
         """The number of the last step in the log, whether it was read or not; from any thread."""
         return last_step(self.path) if isinstance(self._tail, Tail) else None
+
+    def waits(self) -> bool:
+        """Whether what was written since may be read later; from any thread."""
+        return isinstance(self._tail, Tail) and self._report is not None and may_wait(self.path, self._read)
 
     def paint(self, view: View) -> Painting | None:
         """A view of the timeline as far as it was read; from any thread."""

@@ -125,6 +125,12 @@ def status(snapshot: Snapshot) -> Status:
     return Status(now.state, _joined(step, now.detail, silent), "good" if now.state == "running" else "quiet")
 
 
+def goes_on(snapshot: Snapshot | None) -> bool:
+    """Whether the program still runs, as far as is known."""
+    ended = snapshot is not None and snapshot.report is not None and snapshot.report.run.finished
+    return not ended and (snapshot is None or snapshot.process != "gone")
+
+
 _QUIET_STEPS = 20  # steps without a finding that comes in each of them
 
 

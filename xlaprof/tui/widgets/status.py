@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable
 from pathlib import PurePath
 
@@ -25,6 +26,7 @@ TONES: dict[Tone, str] = {
     "warn": "$text-warning",
     "bad": "$text-error",
 }
+GLIMPSE_S = 0.1  # seconds between two looks at the last step alone
 _BAR = 12  # cells of the device's bar
 
 
@@ -36,6 +38,7 @@ class StatusBar(Static, Fitted):
         self._snapshot: Snapshot | None = None
         self._paused = False
         self._drawn: Line | None = None
+        self._glimpsed = 0.0  # when it was looked for the last step, of the monotonic clock
 
     def show(self, snapshot: Snapshot, paused: bool) -> None:
         """Show the header and the state of the run; ``paused``: the panels are not updated."""
@@ -45,6 +48,9 @@ class StatusBar(Static, Fitted):
     def glimpse(self, last: Callable[[], int | None]) -> None:
         """While a report is made: show the step that is the ``last`` one now, if steps are what is shown."""
         shown = self._snapshot
+        if time.monotonic() < self._glimpsed + GLIMPSE_S:
+            return
+        self._glimpsed = time.monotonic()
         if shown is None or shown.report is None or shown.link != "following" or shown.report.run.finished:
             return
         now = shown.activity or shown.report.activity
