@@ -23,11 +23,14 @@ def test_a_search_finds_what_is_new_and_looks_at_nothing_that_was_there() -> Non
         if phase == "start":
             searched.append(sum(map(len, map(gc.get_objects, range(3)))))
 
+    now = [0.0]
     recording = [[number] for number in range(200_000)]
-    with in_small_parts() as search:
+    with in_small_parts(lambda: now[0]) as search:
         assert not gc.isenabled()
         search()
         closed = weakref.ref(Window())
+        open_ = [Window()]
+        seen = weakref.ref(open_[0])
         held = [[number] for number in range(30_000)]
         gc.callbacks.append(told)
         try:
@@ -40,6 +43,13 @@ def test_a_search_finds_what_is_new_and_looks_at_nothing_that_was_there() -> Non
         few = weakref.ref(Window())
         search()
         assert few() is not None, "a search is not worth it yet"
+        open_.clear()
+        search()
+        assert seen() is not None, "it outlived a search"
+        now[0] += 601
+        search()
+        assert seen() is few() is None, "once in ten minutes all is searched"
+        few = weakref.ref(Window())
         del held
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
