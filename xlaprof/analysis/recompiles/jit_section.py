@@ -63,8 +63,9 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Itera
     graphs = (
         sum(one.programs for one in functions) - len(known.necessary) - sum(len(one.records) for one in known.found)
     )
-    text = f"for the first compilation of {plural(graphs, 'program')}"
-    text += f". {apart.text}." if (apart := facts.once(one_by_one)) is not None else ": normal."
+    text = f"for the first compilation of {plural(graphs, 'program')}: normal."
+    if (apart := facts.once(one_by_one)) is not None:  # of these are some that another line had needed, too
+        text = f"for first compilations. {apart.text}."
     if apart is None and outside > first / 2 and outside > 0:
         lines = {stack: one.dur for (stack, _), one in facts.run.jit.functions.items() if not one.name}
         place = short(facts.place(max(lines, key=lines.__getitem__)))
