@@ -231,9 +231,9 @@ def show(log: str, shown: str) -> None:
     class Noting(LiveApp):
         CSS_PATH = ROOT / "xlaprof" / "tui" / "live.tcss"  # would be looked for beside this file
 
-        def _show(self, snapshot: Snapshot) -> None:
+        def _show(self, snapshot: Snapshot, new: bool = True) -> None:
             nonlocal most
-            super()._show(snapshot)
+            super()._show(snapshot, new)
             if (count := counted(snapshot.report)) > most:
                 most = count
                 self.call_after_refresh(lambda: notes.write(f"{time.perf_counter_ns()} {count}\n"))
