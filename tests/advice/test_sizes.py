@@ -376,6 +376,25 @@ def test_what_works_along_no_padded_dimension_needs_no_mask(tmp_path: Path) -> N
     assert "That alone" not in finding.advice
 
 
+def test_the_rows_of_a_warm_up_have_room_in_what_is_padded_to(tmp_path: Path) -> None:
+    def program() -> None:
+        weights = torch.randn(6, 6).to(DEVICE)
+        xr.sync()
+
+        def answer(rows: Any) -> None:
+            out = (rows.to(DEVICE) @ weights).softmax(1)
+            xr.sync()
+            del out
+
+        answer(torch.ones(20, 6))
+        for n in NUMBERS:
+            answer(torch.ones(n, 6))
+
+    (finding,) = (one for one in findings(observe(program, tmp_path / "run.log").events) if one.kind == "recompile")
+    assert "from 2 to 20: pad it to 20" in finding.advice
+    assert "20" in finding.remedy
+
+
 def test_the_sizes_that_rows_are_padded_to_are_compiled_ahead(tmp_path: Path) -> None:
     """Short rows often, and long ones that cost so much more that each sort gets a size of its own. The last line of
     the code is run as it stands: after it no step waits for a compiler."""

@@ -14,7 +14,7 @@ from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import SHOWN
 from xlaprof.analysis.recompiles import along, arguments, growth, wording
 from xlaprof.analysis.recompiles.explanation import plain_advice
-from xlaprof.analysis.recompiles.group import Group, grows, sizes_by_program, special_too
+from xlaprof.analysis.recompiles.group import Group, grows, sizes_by_program, sizes_elsewhere, special_too
 from xlaprof.analysis.recompiles.varying import Size, last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import quoted
 from xlaprof.analysis.shapes import are_chosen, axes, dims, dtype, dtype_code
@@ -193,6 +193,8 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     words, name, positions = facts.words, _name(facts, group), wording.is_index(group.first)
     padded = Size(name, "", group.place, axis, len(old), tuple(sorted(set(sizes))), "", positions)
     seen, busy, once = _ran(facts, group, axis)
+    elsewhere = sizes_elsewhere(facts, group, axis)  # room is for them, too
+    seen = dict.fromkeys(elsewhere, 1) | seen
     parts = len({extra.record.stack for extra in group.extras})  # graphs of one step, each compiled for every size
     compiled = parts + len(group.extras)
     each = parts * group.cost_s / len(group.extras)
@@ -222,8 +224,9 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
         )
     if not once and are_chosen(map(str, sizes)):
         more += " Where they are meant, have fewer of them; a second run takes their graphs from the compile cache."
+    every = {*sizes, *elsewhere}
     return Advice(
-        f"Dimension {axis} took {distinct} sizes from {min(sizes)} to {max(sizes)}: pad it to {edges} ({saved}, "
+        f"Dimension {axis} took {len(every)} sizes from {min(every)} to {max(every)}: pad it to {edges} ({saved}, "
         f"{percent(best.waste)} of the work on padding), or mask positions instead of selecting "
         f"them.{_POSITIONS * positions}{more}",
         _pad(words, padded, best.edges) + weight,

@@ -228,6 +228,14 @@ def sizes_by_program(group: Group, axis: int) -> list[tuple[int, int]]:
     return found
 
 
+def sizes_elsewhere(facts: Facts, group: Group, axis: int) -> list[int]:
+    """Sizes that the same input had in graphs of other calls, which theirs were compared with: a warm-up's."""
+    begun = {(one.change.against, one.change.old, one.change.subject) for one in group.alike}
+    first = [(one.program, one.change) for one in facts.run.compiles if one.change and not one.change.against]
+    found = [change for program, change in first if (program, change.new, change.subject) in begun]
+    return [size for change in found for size in dims(change.old)[axis : axis + 1]]
+
+
 def grows(group: Group) -> bool:
     """Whether what the program computes is longer in each graph, several times: there is no largest."""
     went = [(dims(extra.change.old), dims(extra.change.new)) for extra in group.extras]
