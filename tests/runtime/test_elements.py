@@ -69,6 +69,15 @@ def entries() -> None:
         _ = float(table[3 * one, one])
 
 
+def ranked() -> None:
+    """Rows, each of which the host reads as it is."""
+    trained()
+    scores = part(6).to("xla").sigmoid()
+    xr.sync()
+    for one in range(6):
+        _ = max(scores[one].tolist())
+
+
 def told(story: Callable[[], None], path: Path) -> list[Finding]:
     return [one for one in findings(observe(story, path / "run.log").events) if one.kind in ("recompile", "transfer")]
 
@@ -82,6 +91,6 @@ def test_a_part_that_the_device_computes_with_is_chosen_by_a_tensor(story: Calla
     assert "a position that a tensor of one element holds" in finding.advice
 
 
-@pytest.mark.parametrize("story", [compared, entries])
+@pytest.mark.parametrize("story", [compared, entries, ranked])
 def test_elements_that_the_host_reads_come_with_their_tensor(story: Callable[[], None], tmp_path: Path) -> None:
     assert any(WHOLE in one.advice for one in told(story, tmp_path))

@@ -1,4 +1,5 @@
-"""Operations that take single numbers out of tensors, of which alone what the host reads is computed."""
+"""Operations that take single numbers out of tensors, of which alone what the host reads is computed; or that take out
+the rows that it reads."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _TAKES = "aten::select"
 def elements(trace: KnownTrace) -> frozenset[int]:
     """Ids of the nodes that take an element out of a tensor, or the row that it is in, for a read that ends ``trace``.
 
-    Empty where what is read is computed of a tensor of more than one number: the host would have to compute that, too.
+    So do those of a row that is read as it was taken out. Empty where what is read is computed of a tensor of more than
+    one number: the host would have to compute that, too.
     """
     graph = trace.graph
     if trace.trigger != "read":
@@ -30,7 +32,8 @@ def elements(trace: KnownTrace) -> frozenset[int]:
     while slots:
         slot = slots.pop()
         node = maker.get(slot)
-        if prod(shapes[slot]) != 1:
+        row_read = slot in graph.outs and node is not None and _takes(node)
+        if prod(shapes[slot]) != 1 and not row_read:
             return frozenset()
         if node is None or slot in seen:
             continue
