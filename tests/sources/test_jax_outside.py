@@ -240,3 +240,29 @@ def test_a_set_up_that_is_compiled_operation_by_operation_is_told_with_its_way_o
     assert fixed.report.jax is not None
     assert fixed.report.jax.total_s < run.report.jax.total_s
     assert not any("one by one" in one.text for one in fixed.report.accounts)
+
+
+def test_one_call_of_vmap_for_all_that_a_comprehension_goes_through(tell: Tell) -> None:
+    tides = np.linspace(0, 1, 16 * 8, dtype=np.float32).reshape(16, 8)
+    buoys = [np.full((8, 4), n, np.float32) for n in range(200)]
+
+    def probe(buoy: Any, tide: Any) -> Any:
+        return jnp.tanh(tide @ buoy).sum()
+
+    def one_by_one() -> None:
+        single, tide, placed = jax.jit(probe), jnp.asarray(tides), [jnp.asarray(buoy) for buoy in buoys]
+        for _ in range(250):
+            found = [single(buoy, tide) for buoy in placed]
+        jax.block_until_ready(found)
+
+    def at_once() -> None:
+        every, tide = jax.jit(jax.vmap(probe, (0, None))), jnp.asarray(tides)
+        placed = jnp.asarray(np.stack(buoys))
+        for _ in range(250):
+            found = every(placed, tide)
+        jax.block_until_ready(found)
+
+    (finding,) = (one for one in tell(one_by_one).report.findings if one.kind == "op_by_op")
+    assert finding.place.code == "found = [single(buoy, tide) for buoy in placed]"
+    assert "Call probe once for all that the comprehension" in finding.advice
+    assert not [one for one in tell(at_once).report.findings if one.kind == "op_by_op"]
