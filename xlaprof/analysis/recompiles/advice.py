@@ -194,7 +194,7 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     padded = Size(name, "", group.place, axis, len(old), tuple(sorted(set(sizes))), "", positions)
     seen, busy, once = _ran(facts, group, axis)
     elsewhere = sizes_elsewhere(facts, group, axis)  # room is for them, too
-    seen = dict.fromkeys(elsewhere, 1) | seen
+    seen = {**dict.fromkeys(elsewhere, 1), **seen}
     parts = len({extra.record.stack for extra in group.extras})  # graphs of one step, each compiled for every size
     compiled = parts + len(group.extras)
     each = parts * group.cost_s / len(group.extras)
