@@ -70,7 +70,7 @@ def test_min_of_tensors_reads_and_the_path_that_it_takes_is_its_own(told: Told) 
             (loss + rows.sum()).tanh()
             xr.sync()
 
-    (finding,) = told(clipped)
+    (finding,) = [one for one in told(clipped) if one.kind in ("transfer", "recompile")]
     assert finding.kind == "transfer"
     assert "min() reads one number from the device" in finding.cause
     assert "torch.minimum for min()" in finding.advice
