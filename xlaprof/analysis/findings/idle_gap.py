@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
 from operator import attrgetter
-from types import MappingProxyType
 from typing import TypeGuard
 
 import msgspec
@@ -220,7 +219,7 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
         if cause == host.DATA and waits.count >= HABIT:
             loop = facts.place(stack)
             made = (facts.place(one.made) for one in run.batches if one.stack == stack and one.made)
-            drawn.setdefault(_drawing(facts, next(made, loop)), {})[stack] = waits
+            drawn.setdefault(_drawing(facts, next(made, loop), {}), {})[stack] = waits
     running = facts.running_s * 1e9
     for place, loops in drawn.items():
         whole = merged(PauseTally, loops.values())
@@ -274,7 +273,7 @@ def _collects(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _drawing(facts: Facts, maker: Place, seen: Mapping[int, int] = MappingProxyType({})) -> Place:
+def _drawing(facts: Facts, maker: Place, seen: Mapping[int, int]) -> Place:
     """The line of what makes a batch that takes most of its time, as looks at who draws found it; else it."""
     lines: Counter[Place] = Counter()
     for stack, ns in (*((stack, ns) for (stack, _), ns in facts.run.looks_drawing.items()), *seen.items()):
@@ -357,8 +356,8 @@ def _explain(facts: Facts, activity: Activity) -> _Told:
             )
         elif started := _workers_started(facts):
             advice, place = started
-        elif loader:
-            place = _drawing(facts, _maker(facts), activity.lines) if _maker(facts).line else place
+        elif loader and (maker := _maker(facts)).line:
+            place = _drawing(facts, maker, activity.lines)
         return f"waits for its next batch{_made_at(place, loop)}", advice, place, "data wait"
     if kind == host.CHECKPOINT:
         advice = "Do so less often, or copy the state to the host and write it in a background thread."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from xlaprof import events as ev
@@ -35,12 +36,16 @@ from .drawn import (
 
 _RELIEVED_EVERY = 16_384  # events
 _FEW = 512  # events at a time
+_KINDS = 4_096  # that are kept, to be one object each; a recording may name more
 
 #: state of a sample -> what it is called
 _STATES = {
     "data": "data wait", "checkpoint": "checkpoint", "gil": "waiting", "wait": "waiting", "cpu": "waiting",
     "torch": "tracing", "import": "import",
 }  # fmt: skip
+
+
+_kind = lru_cache(_KINDS)(Kind)
 
 
 class Lanes:
@@ -50,7 +55,6 @@ class Lanes:
         self.spans: Spans[tuple[int, int, int], Kind] = Spans()
         self.threads: dict[int, str] = {}
         self.uploads: dict[int, list[int]] = {}  # Stack id -> [uploads, ns, bytes]
-        self._kinds: dict[tuple[str, int], Kind] = {}  # those that there are, each once
         self._fed = 0
 
     def feed(self, event: Any) -> None:
@@ -108,10 +112,7 @@ class Lanes:
         if not start <= end < LATEST:
             return
         part = drawn.part or _STATES.get(event.state, "python")
-        name = getattr(event, drawn.name) if drawn.name else 0
-        what = self._kinds.get((part, name))
-        if what is None:
-            what = self._kinds[part, name] = Kind(part, name)
+        what = _kind(part, getattr(event, drawn.name) if drawn.name else 0)
         detail = drawn.detail(event) if end - start >= self.spans.grain else None
         for row in drawn.rows:
             self.spans.add((row, which, depth), start, end, what, detail)
