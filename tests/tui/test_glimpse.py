@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -81,9 +81,9 @@ async def test_a_step_is_on_the_screen_although_a_report_takes_long(story: Train
     feed.close()
 
 
-async def _until(holds: Callable[[], bool], wait: Callable[[float], object]) -> None:
+async def _until(holds: Callable[[], bool], wait: Callable[[float], Awaitable[None]]) -> None:
     for _ in range(400):
         if holds():
             return
-        await wait(0.05)  # type: ignore[misc]
+        await wait(0.05)
     raise AssertionError("it never was")
