@@ -19,7 +19,8 @@ say := @printf '\n== %s\n'
 
 # One thread of torch per test process: on few cores, several only get into each other's way. And what Python makes of
 # a file is kept, whatever the environment says: workers, and the hundreds of processes that tests start, read it.
-TEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS)
+ENV := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
+TEST := $(ENV) $(BIN)/python -m pytest -n $(JOBS)
 
 .PHONY: help demo test test-full test-versions lint bench clean
 .DEFAULT_GOAL := help
@@ -38,7 +39,7 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev
 	$(say) "Testing"
-	@$(TEST) $(PYTEST)
+	@$(ENV) $(BIN)/python -m tests.again -n $(JOBS) $(PYTEST)
 
 # The operators' sweep apart: its entries are shared out one by one, other tests file by file.
 test-full: $(VENV)/.dev

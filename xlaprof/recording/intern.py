@@ -88,6 +88,7 @@ class Interner:
         # id() of a tuple of frames -> the tuple and its stack id, without a module: a loop passes the same objects
         self._same: dict[int, tuple[tuple[RawFrame, ...], int]] = {}
         self._threads: dict[int, str] = {}
+        self._numbered: weakref.WeakKeyDictionary[threading.Thread, int] = weakref.WeakKeyDictionary()
         self._codes: dict[str, int] = {"": 0}  # the writer's own: its Text lines bypass the queue
         import asyncio  # slow to import, and of no use to programs that do not record
 
@@ -154,12 +155,18 @@ class Interner:
 
     def _new_thread(self) -> int:
         ident = threading.get_ident()
-        if ident == threading.main_thread().ident:
+        # current_thread() would invent an object for a thread that Python did not start
+        me = next((thread for thread in threading.enumerate() if thread.ident == ident), None)
+        if me is not None and me in self._numbered:
+            # a collection came while Python made this thread's `Here`, and made one of its own: the thread is one
+            return self._numbered[me]
+        if me is threading.main_thread():
             tid, name = 1, "MainThread"
         else:
             tid = next(self._tids)
-            # current_thread() would invent an object for a thread that Python did not start
-            name = next((t.name for t in threading.enumerate() if t.ident == ident), f"native thread {tid}")
+            name = me.name if me is not None else f"native thread {tid}"
+        if me is not None:
+            self._numbered[me] = tid
         self._threads[tid] = name
         self._publish(Thread(tid, name))
         return tid
