@@ -22,7 +22,8 @@ def main(arguments: list[str]) -> int:
     if not 0 < len(failed) <= A_FEW:
         return code
     print("\n== Once more, alone: " + ", ".join(failed), flush=True)
-    code = subprocess.run([*pytest, "-n", "0", "--last-failed", "--last-failed-no-failures=none"], check=False).returncode
+    alone = [*pytest, "-n", "0", "--last-failed", "--last-failed-no-failures=none"]
+    code = subprocess.run(alone, check=False).returncode
     if code == 0:
         print("\n== Passed alone, failed beside other tests (mend it): " + ", ".join(failed))
     return code

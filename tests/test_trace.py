@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import inspect
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -16,8 +15,7 @@ from recording import Recorded, recording
 
 import xlaprof
 from xlaprof import StepTrace, Trace
-from xlaprof.events import Gc, Scope, Stack, Step, Thread
-from xlaprof.recording import gc_pauses
+from xlaprof.events import Scope, Stack, Step, Thread
 
 
 @pytest.fixture
@@ -103,51 +101,6 @@ def test_one_instance_may_be_entered_by_many_threads_at_once(log: Path) -> None:
     names = {thread.tid: thread.name for thread in recorded.of(Thread)}
     assert names[1] == "MainThread"
     assert {names[scope.tid] for scope in recorded.of(Scope)} == {f"worker {i}" for i in range(4)}
-
-
-def test_a_thread_that_takes_the_identity_of_an_ended_one_is_another_thread(log: Path) -> None:
-    def work() -> None:
-        with Trace("work"):
-            pass
-
-    with recording(log) as recorded:
-        for i in range(3):
-            thread = threading.Thread(target=work, name=f"life {i}")
-            thread.start()
-            thread.join()
-    assert [thread.name for thread in recorded().of(Thread)] == ["MainThread", "life 0", "life 1", "life 2"]
-
-
-def test_a_collection_while_python_meets_a_thread_leaves_it_one_thread(
-    log: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Python makes what is local to a thread at its first access, and may collect garbage before it is there. The
-    collection is recorded, with its thread: at the same access."""
-    monkeypatch.setattr(gc_pauses, "PAUSE_NS", 0)  # each collection counts as a long one
-    scope, threshold = Trace("work"), gc.get_threshold()
-
-    def work(made: int) -> None:
-        made_before = [{} for _ in range(made)]  # as many allocations before the first access: it is hit somewhere
-        gc.set_threshold(120)
-        with scope:
-            pass
-        gc.set_threshold(100_000)
-        assert len(made_before) == made
-
-    try:
-        with recording(log) as recorded:
-            for made in range(1, 130):
-                gc.set_threshold(100_000)
-                gc.collect()
-                thread = threading.Thread(target=work, args=(made,), name=f"life {made}")
-                thread.start()
-                thread.join()
-    finally:
-        gc.set_threshold(*threshold)
-    recorded = recorded()
-    collected = {pause.tid for pause in recorded.of(Gc)}
-    assert len(collected) > 10
-    assert [thread.name for thread in recorded.of(Thread)] == ["MainThread", *(f"life {i}" for i in range(1, 130))]
 
 
 def test_a_recursive_function_may_be_decorated(log: Path) -> None:
