@@ -23,13 +23,15 @@ def looking(
     call: str = "returns = slow(rewards)",
     collects: bool = False,
     compile_ms: int = 50_000,
+    backend: str = "inductor",
+    inner: int = 0,
 ) -> Compiling:
     """Compiled steps at line 120, and ten turns in which line 124 calls a function that looks find."""
     compiling = Compiling()
     story = compiling.story
     compiling.call = story.line(120, "loss = fast(x)", func="main", loops=(118,))
-    compiling.compile("0/0", compile_ms)
-    stack = story.line(line, called, func="slow", outer=(124,), loops=(0, loop), call=call)
+    compiling.compile("0/0", compile_ms, backend=story.text(backend))
+    stack = story.line(line, called, func="slow", outer=(124,), loops=(inner, loop), call=call)
     for _ in range(10):
         story.emit(Look(story.now, ms * MS, stack, state))
         if collects:
@@ -51,10 +53,23 @@ def test_a_call_that_takes_much_of_the_turns_is_told_at_the_line_that_costs() ->
     layers = "return self.down(self.up(x))"
     (eager,) = looking(layers, 79, "torch", call="y = teacher(x)", compile_ms=1_500).findings("idle_gap")
     assert eager.advice.startswith("Compile what is called there, too (torch.compile)")
+    assert (round(eager.cost_s, 1), round(eager.gain_s, 1)) == (4.0, 0.5), "half of it remains, and it is compiled"
     again = looking(layers, 79, "torch", call="y = teacher(x)", compile_ms=2_500)
     assert again.findings("idle_gap") == [], "to compile it takes longer than half of the four seconds"
     (running,) = [one for one in looking("x", 79).story.report().accounts if one.what == "run"]
     assert round(running.explained_s, 1) == 4.0
+
+
+def test_compiling_is_advised_only_for_a_backend_that_makes_code() -> None:
+    """A simulated annealing walks in each turn, operation by operation: aot_eager would run it so as well."""
+    walk = "energy = lattice.roll(1, 0) * lattice"
+    call = "lattice = anneal(lattice)"
+    (told,) = looking(walk, 79, "torch", call=call, compile_ms=500, inner=77).findings("idle_gap")
+    assert told.advice.startswith("Compile one turn of the loop there, as a function of its own, too")
+    assert round(told.gain_s, 1) == 1.5
+    for backend in ("aot_eager", "eager"):
+        none = looking(walk, 79, "torch", call=call, compile_ms=500, backend=backend)
+        assert none.findings("idle_gap") == []
 
 
 @pytest.mark.parametrize(("code", "told"), [("spec = stft(x)", False), ("y = [stft(one) for one in x]", True)])

@@ -38,6 +38,7 @@ from xlaprof.analysis.model.compiled import GraphCodeStat, GraphTimeStat, RunTim
 from xlaprof.analysis.places import cited, short
 from xlaprof.analysis.principles import (
     DEAR,
+    FELT,
     HABIT,
     LARGE,
     LISTED,
@@ -56,6 +57,7 @@ from xlaprof.text.strings import enumerated
 
 UNACCOUNTED = "unaccounted"
 _SAVES = "checkpoint"
+_OPERATION_BY_OPERATION = "eager"  # in the names of PyTorch's backends that run a graph so: eager, aot_eager and others
 _LONG_NS = 500_000_000  # mean length of looks at one thing that goes on, which are cut after a second
 #: brings an array of the device to the host by Python's buffers, which no event tells of: it may wait for that
 _WAITS = re.compile(r"\b(np|onp|numpy)\.(asarray|array)\(")
@@ -286,12 +288,13 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
         took, count = min(free, looks.total()), sum(facts.run.look_counts[key] for key in looks)
         if line in once and (count < HABIT or took > _LONG_NS * count):
             continue
-        if _runs_one_by_one(looks) and not _is_worth_compiling(facts, took):
+        saved = _saved_by_compiling(facts, took) if _runs_one_by_one(looks) else took
+        if saved < FELT * running:
             continue
         better = _saves(looks) or _runs_one_by_one(looks) or _is_shown(line) or _goes_over(facts, line, looks)
         least = (DEAR if better and not jit.functions else LARGE) * running
         if took >= max(LOOKED_NS, least, WORTH_SAYING * facts.wall_s * 1e9):
-            yield _finding(facts, line, looks, took, running)
+            yield _finding(facts, line, looks, took, saved, running)
 
 
 def _runs_one_by_one(looks: Counter[tuple[int, str]]) -> bool:
@@ -316,11 +319,15 @@ def _goes_over(facts: Facts, line: Place, looks: Iterable[tuple[int, str]]) -> b
     return not called or any(one.loop or nodes(one.code, ast.comprehension) for one in chain(*inside))
 
 
-def _is_worth_compiling(facts: Facts, took: float) -> bool:
-    """Whether compiling what takes ``took`` ns can pay, if that takes as long as what the run has compiled did in the
-    mean, and half of the time remains."""
+def _saved_by_compiling(facts: Facts, took: float) -> float:
+    """Ns of ``took`` that are saved by compiling what took them, if half of it remains, and if to compile it takes as
+    long as what the run has compiled did in the mean. A backend that makes no code of its own saves nothing."""
     functions = facts.run.torch_compile.functions.values()
-    return took * MOST >= sum(one.dur for one in functions) / max(1, sum(one.compiles for one in functions))
+    if functions and not any(
+        one.versions and _OPERATION_BY_OPERATION not in facts.text(one.backend) for one in functions
+    ):
+        return 0.0
+    return took * MOST - sum(one.dur for one in functions) / max(1, sum(one.compiles for one in functions))
 
 
 class _Spine:
@@ -378,7 +385,9 @@ def looked_up(finding: Finding) -> frozenset[tuple[int | str, ...]]:
     return counted.keys if isinstance(counted, Matching) and counted.event is Look else frozenset()
 
 
-def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], took: float, running: float) -> Finding:
+def _finding(
+    facts: Facts, line: Place, looks: Counter[tuple[int, str]], took: float, saved: float, running: float
+) -> Finding:
     stacks = Counter[int]()
     for (stack, _), ns in looks.items():
         stacks[stack] += ns
@@ -401,9 +410,12 @@ def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], took: f
             "(every_n_epochs of Lightning's ModelCheckpoint, save_strategy of transformers' TrainingArguments)."
         )
     elif _runs_one_by_one(looks):
+        part = "it" if place.at == line.at else "what is called there"
+        if place.at != line.at and place.loop:  # which would be unrolled
+            part = "one turn of the loop there, as a function of its own"
         advice = (
-            f"Compile {'it' if place.at == line.at else 'what is called there'}, too (torch.compile): PyTorch's "
-            "operations run there one by one. What is the same in each turn, do once, before the loop."
+            f"Compile {part}, too (torch.compile): PyTorch's operations run there one by one. "
+            "What is the same in each turn, do once, before the loop."
         )
     else:
         seldom = "Do it in each tenth turn, or more seldom, where it only shows or keeps something. Else d"
@@ -420,6 +432,7 @@ def _finding(facts: Facts, line: Place, looks: Counter[tuple[int, str]], took: f
         count=sum(facts.run.look_counts[key] for key in looks),
         counted=Matching(Look, ("stack", "state"), frozenset(looks), detail="state"),
         cost_s=took / 1e9,
+        gain_s=saved / 1e9,
         cause=(
             f"What is compiled waits {what} {cited(line)}{most}: {duration(took / 1e9)}, "
             f"by looks at the main thread, {percent(took / running)} of the time that neither compiling nor imports "
