@@ -90,6 +90,26 @@ def test_a_number_that_sizes_what_follows_is_made_before_the_call(read: str, use
     assert ("pass it as an int" in finding.advice) == (words != "Keep it a tensor.")
 
 
+@pytest.mark.parametrize("within", ["forward", "watch"])
+def test_what_a_compiled_function_computes_is_no_number_that_is_made_before_the_call(within: str) -> None:
+    """A layer warns of a rank that is low: in a function that the compiled one calls, and gives what it computed."""
+    compiling = Compiling()
+    outer = (21,) if within == "watch" else ()
+    line = compiling.story.line(31, "rank = torch.linalg.matrix_rank(a).item()", func=within, outer=outer)
+    after = compiling.story.line(32, "if rank < self.least:", func=within, outer=outer)
+    reason = "item() needs the value of the tensor, which a graph does not have"
+    broke = {"reason": reason, "stack": line, "compile": "0/0", "func": compiling.func, "hint": "Keep it a tensor."}
+    compiling.story.emit(GraphBreak(t=compiling.story.now, **broke))  # type: ignore[arg-type]
+    compiling.compile("0/0", 100)
+    compiling.compile("1/0", resumed=line)
+    guard = Guard("value", "the value that was read", "27", "28", "value == 27", stack=after, handed=True)
+    compiling.recompile("1/1", guard, resumed=line)
+    (finding,) = compiling.findings("graph_break")
+    assert finding.advice.startswith("Compute both branches in each call and choose with torch.where (the larger of")
+    assert "no tensor can stand for" not in finding.advice
+    assert ("pass it as an int" in finding.advice) == (within == "forward")
+
+
 def test_the_size_of_a_selection_is_reported_with_the_break_that_made_it() -> None:
     compiling = Compiling()
     compiling.broke("0/0", 21, "the size of a selection")

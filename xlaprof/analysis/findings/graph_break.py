@@ -118,11 +118,23 @@ def _advice(facts: Facts, here: Broken, advice: str, behind: list[Blamed]) -> st
         return said.advice if said.is_option else advice
     if _READS.search(event.reason) and (need := _need(facts, place, behind)):
         instead, does = NEEDS[need]
+        larger = " (the larger of two with torch.maximum)" * (need == "condition")
+        before = (
+            ". Where it follows from the arguments alone, it can be made before the call as well, where the batch is "
+            "made: pass it as an int"
+        )
         return (
-            f"{instead}; or make the number before the call, where the batch is made, and pass it as an int: what "
-            f"follows {does}, which no tensor can stand for."
+            f"{instead}{larger}: what follows {does} in Python, and a graph has no number for that"
+            f"{before * (not _is_called(facts, here))}."
         )
     return advice
+
+
+def _is_called(facts: Facts, here: Broken) -> bool:
+    """Whether a compiled function calls that of the line, and hands it what it has computed."""
+    parts = (part for one in here.tallies for part in (*one.cut, *one.plain))
+    functions = {facts.text(func).rpartition(".")[2] for _, func, _ in parts}
+    return bool(functions - {here.places[0].func.rpartition(".")[2]})
 
 
 def _need(facts: Facts, place: Place, behind: list[Blamed]) -> str:
