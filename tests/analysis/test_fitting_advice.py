@@ -8,7 +8,9 @@ import pytest
 from story import Story
 
 from xlaprof.analysis.model import Finding
-from xlaprof.events import Batches, Block, Difference, DynamoCompile, GraphDiff, Look, Operation
+from xlaprof.events import Batches, Block, Difference, DynamoCompile, GraphDiff, Guard, Look, Operation
+
+from .compiling import Compiling
 
 
 def grown(code: str, *others: str, first: int = 4, each: int = 4, steps: int = 6) -> Finding:
@@ -158,3 +160,18 @@ def test_a_condition_that_asks_the_number_which_is_special_is_named_with_it() ->
 
     assert "line 86 (`if i > 0:`) looks at i as well" in advice("if i > 0:")
     assert "looks at" not in advice("if noisy:")
+
+
+@pytest.mark.parametrize(
+    ("code", "begins"),
+    [("return glow * falloff", "Pass falloff as a tensor"), ("return glow[:falloff]", "Compile with dynamic=True")],
+)
+def test_a_number_that_is_computed_with_is_a_tensor_before_all_sizes_are_made_dynamic(code: str, begins: str) -> None:
+    """A renderer's falloff is another in each scene. Where it sizes something no tensor is advised."""
+    compiling = Compiling()
+    compiling.compile("0/0", 2_000)
+    used = compiling.story.line(12, code, func="forward")
+    compiling.recompile("0/1", Guard("value", "falloff", "3", "4", "falloff == 3", stack=used), ms=2_000)
+    (finding,) = compiling.findings("recompile")
+    assert finding.advice.startswith(begins)
+    assert ("torch.tensor(falloff)" in finding.advice) == begins.startswith("Pass")

@@ -319,9 +319,10 @@ RECOMPILATIONS = [
     Case(
         "number",
         calls(times, (T(3), 2), (T(3), 3)),
-        "dynamic=True",
+        "ompile with dynamic=True",
         calls(times, (T(3), 2), (T(3), 3), dynamic=True),
     ),
+    Case("number, first", calls(times, (T(3), 2), (T(3), 3)), "Pass k as a tensor", calls(times, *[(T(3), T(1))] * 2)),
     Case(
         "number as a tensor",
         calls(times, (T(3), 0.5), (T(3), 0.7), dynamic=False),

@@ -270,12 +270,15 @@ def _number(guard: Guard, case: Case, values: Sequence[str]) -> str:
             f"The code needs the number (an index, a loop, a slice, a condition), so that each value of {name} has a "
             "graph of its own: use few values, or write it with tensors of one size and a mask."
         )
-    tensor = f"ass {name} as a tensor (torch.tensor({name})) instead of a Python number, where the code only computes"
+    tensor = f"Pass {name} as a tensor (torch.tensor({name})) instead of a Python number, where the code only computes"
     if case.dynamic == "False":
-        return f"P{tensor} with it, or compile without dynamic=False."
+        return f"{tensor} with it, or compile without dynamic=False."
     if case.backend in FIXED_SHAPES:
-        return f"P{tensor} with it{_kept(case)}."
-    return f"Compile with dynamic=True, which makes {name} a variable of the graph from the first call; or p{tensor}."
+        return f"{tensor} with it{_kept(case)}."
+    varies = f"ompile with dynamic=True, which makes {name} a variable of the graph from the first call"
+    if case.need:
+        return f"C{varies}: the line {NEEDS[case.need][1]}, which needs a number."
+    return f"{tensor} with it; or c{varies}, and all sizes as well."
 
 
 def _can_vary(case: Case) -> bool:
