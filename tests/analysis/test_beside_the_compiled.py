@@ -10,7 +10,7 @@ import pytest
 from tests.analysis.compiling import Compiling, shape
 from tests.story import MS, Story
 from xlaprof.analysis.model import Finding
-from xlaprof.events import Batches, Change, DataWait, Gc, Guard, Look
+from xlaprof.events import Batches, Change, CompileAsked, DataWait, Gc, Guard, Look
 
 
 def looking(
@@ -70,6 +70,33 @@ def test_compiling_is_advised_only_for_a_backend_that_makes_code() -> None:
     for backend in ("aot_eager", "eager"):
         none = looking(walk, 79, "torch", call=call, compile_ms=500, backend=backend)
         assert none.findings("idle_gap") == []
+
+
+@pytest.mark.parametrize(
+    ("func", "backend", "cost", "gain"),
+    [("Tides.forward", "", 4, 2), ("Tides.forward", ', backend="aot_eager"', 4, 0), ("Tides.roll_out", "", 3, 1.5)],
+)
+def test_what_was_to_be_compiled_costs_the_time_in_which_it_was_seen(
+    func: str, backend: str, cost: float, gain: float
+) -> None:
+    """A model of tides is compiled, and rolled out by a method of its own: each second it sets a chart as well."""
+    story = Story()
+    story.emit(CompileAsked(story.now, story.line(9, f"tides = torch.compile(Tides(){backend})")))
+    steps = story.line(30, "return level + self.pull(moon).tanh()", func=func, outer=(50,), call="tides.roll_out(moon)")
+    trains = story.line(51, "loss.backward()")
+    chart = story.line(52, "chart.set_data(levels)")
+    for _ in range(10):
+        for stack, state, ms in ((steps, "torch", 300), (steps, "python", 100), (trains, "torch", 200)):
+            story.emit(Look(story.now, ms * MS, stack, state))
+            story.spend(ms)
+        story.emit(Look(story.now, 300 * MS, chart, "python"))
+        story.spend(400)
+    story.finish()
+    (finding,) = story.findings("uncompiled")
+    assert (finding.cost_s, finding.gain_s) == (cost, gain)
+    assert f"without, {cost}.00 s of it in {'forward' if 'forward' in func else 'its operations'}." in finding.cause
+    (running,) = [one for one in story.report().accounts if one.what == "run"]
+    assert running.explained_s == cost, "the rest is the program's own work"
 
 
 @pytest.mark.parametrize(("code", "told"), [("spec = stft(x)", False), ("y = [stft(one) for one in x]", True)])

@@ -17,7 +17,7 @@ from typing import TypeVar
 from xlaprof.analysis.compiled import ran
 from xlaprof.analysis.evidence.activities import is_recorded_for, recording
 from xlaprof.analysis.evidence.collecting import collections
-from xlaprof.analysis.evidence.compiled_functions import looked_up, runs_at
+from xlaprof.analysis.evidence.compiled_functions import looked_up, run_uncompiled, runs_at
 from xlaprof.analysis.evidence.counted import Known, Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.sorting import hit_a_limit
@@ -227,8 +227,10 @@ def _unrecorded(facts: Facts, findings: tuple[Finding, ...], ns: float) -> list[
     limits = [finding for finding in findings if hit_a_limit(finding)]
     limited = [key for key, one in facts.run.torch_compile.functions.items() if one.limit is not None]
     eager = eager_ns(facts, *limited) if limits else {}
-    calls = [finding for finding in findings if looked_up(finding) or collections(finding)]
+    calls = [one for one in findings if looked_up(one) or collections(one) or one.kind == "uncompiled"]
     told = {key for finding in calls for key in looked_up(finding)}
+    if any(finding.kind == "uncompiled" for finding in calls):
+        told |= facts.once(run_uncompiled)
     collecting = {finding.place.at for finding in calls if collections(finding)}
     compiled = runs_at(facts)
     elsewhere, graphs = dict[tuple[int, str], int](), 0

@@ -57,7 +57,8 @@ from xlaprof.text.strings import enumerated
 
 UNACCOUNTED = "unaccounted"
 _SAVES = "checkpoint"
-_OPERATION_BY_OPERATION = "eager"  # in the names of PyTorch's backends that run a graph so: eager, aot_eager and others
+#: in the names of PyTorch's backends that run a graph so: eager, aot_eager and others
+OPERATION_BY_OPERATION = "eager"
 _LONG_NS = 500_000_000  # mean length of looks at one thing that goes on, which are cut after a second
 #: brings an array of the device to the host by Python's buffers, which no event tells of: it may wait for that
 _WAITS = re.compile(r"\b(np|onp|numpy)\.(asarray|array)\(")
@@ -324,7 +325,7 @@ def _saved_by_compiling(facts: Facts, took: float) -> float:
     long as what the run has compiled did in the mean. A backend that makes no code of its own saves nothing."""
     functions = facts.run.torch_compile.functions.values()
     if functions and not any(
-        one.versions and _OPERATION_BY_OPERATION not in facts.text(one.backend) for one in functions
+        one.versions and OPERATION_BY_OPERATION not in facts.text(one.backend) for one in functions
     ):
         return 0.0
     return took * MOST - sum(one.dur for one in functions) / max(1, sum(one.compiles for one in functions))
@@ -377,6 +378,19 @@ class _Spine:
 def runs_at(facts: Facts) -> frozenset[tuple[str, int]]:
     """The lines at which looks find what ``torch.compile`` made of a function: that of its definition."""
     return frozenset(facts.place(code).at for code, _ in facts.run.torch_compile.functions)
+
+
+def run_uncompiled(facts: Facts) -> frozenset[tuple[int, str]]:
+    """Stack and state of the looks that found what ``torch.compile`` was to run, where nothing was ever compiled: below
+    a module's ``forward``; where no look is, at PyTorch's operations, but for those of a line that trains."""
+    below, operations = set[tuple[int, str]](), set[tuple[int, str]]()
+    for stack, state in facts.run.looks_before:
+        frames = facts.names.frames(stack)
+        if state != "import" and any(one.func.rpartition(".")[2] == "forward" for one in frames):
+            below.add((stack, state))
+        elif state == "torch" and not any(_TRAINS.search(one.code) for one in frames[:1]):
+            operations.add((stack, state))
+    return frozenset(below or operations)
 
 
 def looked_up(finding: Finding) -> frozenset[tuple[int | str, ...]]:
