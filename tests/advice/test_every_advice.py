@@ -54,6 +54,7 @@ ELSEWHERE = {
     "As for {}": "test_the_mistakes_are_named_and_nothing_else",
     "Keep {} in a tensor{} instead of a Python number": "test_what_is_advised_against_recompilations",
     "Call {} once for all that the comprehension": "test_one_call_of_vmap_for_all_that_a_comprehension_goes_through",
+    "Pass {} as a tensor (torch.tensor({}))": "test_what_is_advised_against_recompilations",
     "Pass the tensor, {}, in place of {}": "test_what_is_advised_against_recompilations",
     "Do without the reset": "test_without_the_reset_nothing_is_compiled_again",
     "Look for something that grows with the number of steps": "test_steps_that_go_through_all_earlier_ones_get_slower",
