@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 SIZE = (40, 120)
 SINGLE = 40  # steps in a quiet log
-_BEAT_S = 0.005
+_BEAT_S = 0.02  # a beat is a turn of the loop: two hundred a second would be 2 % of a core
 _EVERY_S = 0.01  # between two writes
 _ESCAPE = re.compile(rb"\x1b(\[[0-9;:?<>=]*[a-zA-Z]|\][^\x07\x1b]*(\x07|\x1b\\)|[()][A-Z0-9]|[=>78])")
 _STEP = re.compile(rb"running\s+step (\d+)")

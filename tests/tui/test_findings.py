@@ -123,6 +123,24 @@ async def test_new_findings_are_lit_and_those_that_stopped_are_faint(
         assert re.search(r"● transfer .* 17 ", shown), "the step of the last read"
 
 
+async def test_figures_of_the_same_findings_change_where_they_stand(story: Training, follow: Follow) -> None:
+    """Nothing is built anew, so nothing else on the screen is laid out again; and the cursor stays."""
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(160, 40)) as pilot:
+        before = await news(app, pilot)
+        table = app.query_one("#list", SortedTable)
+        await pilot.press("down")
+        await pilot.pause()
+        columns, chosen = list(table.ordered_columns), table.row.finding.kind
+        story.train(7, read=True)
+        now = await news(app, pilot)
+        assert all(is_one is was for is_one, was in zip(table.ordered_columns, columns, strict=True))
+        assert (ranked(now), table.row.finding.kind, table.cursor_row) == (ranked(before), chosen, 1)
+        assert table.row.finding.count > 7
+        assert re.search(rf"● transfer .* {table.row.finding.count} ", now)
+
+
 async def test_what_was_not_observed_is_not_called_clean(story: Training, follow: Follow) -> None:
     story.end()
     app = follow(story)

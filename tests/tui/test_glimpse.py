@@ -13,7 +13,7 @@ from xlaprof.commands._looking import desk
 from xlaprof.events import Step
 from xlaprof.tui.app import LiveApp
 from xlaprof.tui.feed import Feed
-from xlaprof.tui.glimpse import last_step
+from xlaprof.tui.glimpse import Unread, last_step
 from xlaprof.tui.snapshot import Snapshot
 
 from .conftest import news, screen
@@ -54,6 +54,25 @@ def test_many_events_may_wait_unless_something_was_compiled(story: Training) -> 
         assert feed.waits()
         story.end()
         assert not feed.waits(), "that is its end"
+
+
+def test_what_is_to_be_known_at_once_is_found_however_it_was_written(story: Training) -> None:
+    """The log is looked at after each write, each byte once; a line may be written in two."""
+    story.train(200)
+    path = Path("run.log")
+    begun = path.stat().st_size
+    story.train(100)
+    until = path.stat().st_size
+    story.train_step(compile_ms=900, shape="i64[5,128]")
+    whole = path.read_bytes()
+    kind = whole.index(b'"k":"compile"', until)
+    unread = Unread("run.log")
+    for cut in range(kind, kind + 13):
+        path.write_bytes(whole[:cut])
+        assert unread.may_wait(begun), cut
+    path.write_bytes(whole)
+    assert not unread.may_wait(begun)
+    assert not unread.may_wait(begun), "until it was read"
 
 
 async def test_a_step_is_on_the_screen_although_a_report_takes_long(story: Training) -> None:

@@ -46,7 +46,7 @@ from xlaprof.tui.widgets.tabs import Tab, TabBar
 #: A terminal of fewer columns or rows shows one line: what it needs.
 LEAST_WIDTH, LEAST_HEIGHT = 40, 12
 _SCREENSHOT = "screenshot"
-_LOOK_S, _MANY_S = 0.05, 0.2  # seconds between two looks at the end of the log, and where it grows by many events
+_LOOK_S, _MANY_S = 0.05, 0.5  # seconds between two looks at the end of the log, and where it grows by many events
 
 
 class LiveApp(App[None]):
@@ -202,12 +202,13 @@ class LiveApp(App[None]):
         if snapshot.report is None:
             screen.query_one("#waiting", Static).update(for_screen(waiting(snapshot)))
         elif not (self.paused and self._drawn):
-            new |= not self._drawn
-            self._drawn = True
+            first, self._drawn = not self._drawn, True
+            new |= first
             if new:
                 self._leave_out({name for name, panel in self._panels.items() if not panel.has(snapshot)})
-            for panel in self._panels.values():
-                if new or panel.LIVE:
+            for name, panel in self._panels.items():
+                hidden = panel.PLACE == "page" and name != self._shown  # it is shown the latest when it is turned to
+                if first or ((new or panel.LIVE) and not hidden):
                     panel.show(snapshot)
 
     def _leave_out(self, absent: set[str]) -> None:

@@ -27,7 +27,7 @@ from xlaprof.columns import LONG, present
 from xlaprof.events import NEWS, AnyEvent, Header
 from xlaprof.log import Follower, LogError, Tail
 from xlaprof.tui import process
-from xlaprof.tui.glimpse import last_step, may_wait
+from xlaprof.tui.glimpse import Unread, last_step
 from xlaprof.tui.history import History
 from xlaprof.tui.snapshot import Link, Process, Snapshot
 
@@ -41,9 +41,9 @@ RECENT = 2_000
 _GROWS_S = 2.0
 #: While a long log is read, the time between two reports is so many times what one takes.
 _PATIENCE = 24
-#: The same, at most, at the end of a log that grows. Reports of news rest a 24th of it, so half of the time is the most
+#: The same, at most, at the end of a log that grows. Reports of news rest a 40th of it, so half of the time is the most
 #: that they take.
-REST = 24.0
+REST = 40.0
 #: Seconds, at least, between two reports without news, for who looks more often than that,
 CALM_S = 0.2
 #: and the share of a core that the process takes: what reading, drawing and all else leave of it, reports may have.
@@ -74,7 +74,7 @@ class Feed:
         cpu: Callable[[], float] = time.process_time,
     ) -> None:
         """``rest``: the time between two reports at the end of the log is so many times what one takes, and at least
-        ``calm_s``; where something has been compiled a 24th of the first. ``share``: less than that, where the process
+        ``calm_s``; where something has been compiled a 40th of the first. ``share``: less than that, where the process
         has taken less than this share of a core (``cpu``: its seconds) since the last one began; 0: never."""
         self.path = path
         self._calm_s, self._share = calm_s, share
@@ -84,6 +84,7 @@ class Feed:
         self.budget_s = budget_s
         self._slice_bytes = slice_bytes
         self._tail = tail or Tail(path)
+        self._unread = Unread(path)
         self._header: Header | None = None
         self._report: Report | None = None
         self._read = 0  # bytes
@@ -250,7 +251,7 @@ class Feed:
 
     def waits(self) -> bool:
         """Whether what was written since may be read later; from any thread."""
-        return isinstance(self._tail, Tail) and self._report is not None and may_wait(self.path, self._read)
+        return isinstance(self._tail, Tail) and self._report is not None and self._unread.may_wait(self._read)
 
     def paint(self, view: View) -> Painting | None:
         """A view of the timeline as far as it was read; from any thread."""

@@ -62,6 +62,8 @@ class SortedTable(DataTable[Text], Fitted, Generic[Row]):
         self._seen: list[tuple[str, Row]] = []  # as they are shown
         self._chosen = ""
         self._drawn: object = None
+        self._headings: list[Text] = []  # what the table was built of,
+        self._cells: list[tuple[str, list[Text]]] = []  # and what stands in it, by the keys of its rows
         self._faint: frozenset[str] = frozenset()
         self._lit: frozenset[str] = frozenset()
         self.given = given
@@ -144,20 +146,37 @@ class SortedTable(DataTable[Text], Fitted, Generic[Row]):
         rest = max([1, *(one.least for one in columns if not one.width)])
         rest = max(rest, self._room() - sum(one.width + 1 for one in columns if one.width) - 1)
         top = self.scroll_y
+        shape = [(column, column.width or rest) for column in columns]
+        headings = [self._heading(column, width) for column, width in shape]
+        cells = [(key, [self._cell(column, width, key, row) for column, width in shape]) for key, row in rows]
+        keys = [key for key, _ in cells]
         with self.prevent(DataTable.RowHighlighted):
-            self.clear(columns=True)
-            for column in columns:
-                width = column.width or rest
-                self.add_column(self._heading(column, width), key=column.name, width=width + 1)
-            for key, row in rows:
-                self.add_row(*(self._cell(column, column.width or rest, key, row) for column in columns), key=key)
-            keys = [key for key, _ in rows]
-            at = keys.index(self._chosen) if self._chosen in keys else 0
-            if rows:
-                self.cursor_coordinate = Coordinate(at, 0)
+            if headings == self._headings and keys == [key for key, _ in self._cells]:
+                self._change(cells)
+            else:
+                self._build(shape, headings, cells)
+            if keys:
+                self.cursor_coordinate = Coordinate(keys.index(self._chosen) if self._chosen in keys else 0, 0)
             self.scroll_to(y=top, animate=False)
+        self._headings, self._cells = headings, cells
         if self.row is not None:
             self.post_message(self.Chosen(self, self.row))
+
+    def _change(self, cells: list[tuple[str, list[Text]]]) -> None:
+        """Draw what has changed in the rows that are there: nothing on the screen moves."""
+        for at, ((_, before), (_, now)) in enumerate(zip(self._cells, cells, strict=True)):
+            for column, cell in enumerate(now):
+                if cell != before[column] or cell.style != before[column].style:
+                    self.update_cell_at(Coordinate(at, column), cell)
+
+    def _build(
+        self, shape: list[tuple[Column[Row], int]], headings: list[Text], cells: list[tuple[str, list[Text]]]
+    ) -> None:
+        self.clear(columns=True)
+        for (column, width), heading in zip(shape, headings, strict=True):
+            self.add_column(heading, key=column.name, width=width + 1)
+        for key, row in cells:
+            self.add_row(*row, key=key)
 
     def _is_wanted(self, row: Row) -> bool:
         return not self.wanted or any(self.wanted in _words(column.text(row)).casefold() for column in self._columns)
