@@ -129,7 +129,7 @@ CASES = [
         steps(on_device, rows(8, 8, 8, 8, 8, 5)),
         "Pad the last batch to ",
         steps(on_device, rows(8, 8, 8, 8, 8)),
-        also=("drop_last",),
+        also=("leave it out",),
     ),
     Case(
         "two widths",

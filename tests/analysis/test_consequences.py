@@ -78,6 +78,28 @@ def test_a_smaller_batch_that_comes_again_and_again_is_told() -> None:
     assert chosen([32, 16, 32, 16, 32] * 24).findings("recompile") == [], "two lengths that take turns are buckets"
 
 
+def test_the_turn_in_which_what_grows_begins_is_no_path_of_its_own() -> None:
+    """Tracks are joined scan by scan, from an empty tensor on that the first scan's graph makes."""
+    story = Story()
+    joined = story.line(30, "self.tracks = torch.cat([self.tracks, seen])", func="add", outer=(40,))
+    barrier = story.line(41, "xr.sync()", loops=(39,))
+    for _ in range(3):
+        for scan in range(5):
+            against = max(1, scan)
+            if scan < 2:
+                made = {"stack": joined, "made": joined, "expected": joined, "removed": 2, "against": against}
+                change = Change("operation", "xlaprof.empty", "aten::cat", **made)
+            else:
+                old, new = f"f32[{6 * (scan - 1)},4]", f"f32[{6 * scan},4]"
+                change = Change("shape", old, new, "input of aten::cat", stack=joined, made=joined, against=against)
+            story.barrier(barrier, 8, f"scan {scan}", change=change if scan else None)
+            story.spend(8)
+    (finding,) = story.findings("recompile")
+    assert (finding.place.line, finding.count) == (30, 4)
+    assert "from f32[6,4] to f32[12,4]" in finding.cause
+    assert "Dimension 0 grows from step to step" in finding.advice
+
+
 def mode(old: str, new: str) -> Guard:
     return Guard("mode", "grad_mode", old, new, "GLOBAL_STATE changed: grad_mode")
 

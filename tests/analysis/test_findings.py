@@ -48,7 +48,7 @@ def test_a_ragged_last_batch_is_one_recompile_with_what_changed_and_what_to_do()
     assert finding.change is not None
     assert (finding.change.what, finding.change.old, finding.change.new) == ("shape", "i64[32,16]", "i64[8,16]")
     assert "from i64[32,16] to i64[8,16]" in finding.cause
-    assert finding.advice == "Pad the last batch to 32 or pass drop_last=True to the DataLoader."
+    assert finding.advice == "Pad the last batch to 32 or leave it out."
     assert finding.severity == "high"
     assert finding.operation == "aten::embedding"
 

@@ -251,3 +251,27 @@ def test_what_two_loops_call_at_one_line_is_one_finding_with_the_sum_of_both(sta
     assert [one.line for one in found.also] == [19, 29]
     assert found.cost_s == pytest.approx(39 * 0.035 + 10 * 0.055, rel=0.1)
     assert found.gain_s == pytest.approx(found.cost_s, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("code", "loop", "words"),
+    [
+        ("angle = self.dice.uniform(-a, a)", 68, "rng.uniform(..., size=n)); or move this work out of the loop"),
+        ("angle = dice.uniform(-a, a, size=len(image))", 68, "operations on whole arrays in place of the loop at tra"),
+        ("rows[i] = parse(lines[i])", 68, "operations on whole arrays in place of the loop at train.py:68"),
+        ("angles = dice.uniform(-a, a)", 0, "Move this work out of the loop or"),
+        ("angles = dice.uniform(-a, a)", 18, "Move this work out of the loop or"),  # the barrier's own
+    ],
+)
+def test_what_a_loop_over_elements_does_is_to_be_done_for_all_of_them_at_once(code: str, loop: int, words: str) -> None:
+    """Each image of a batch is turned by an angle that the host draws for it."""
+    story = Watched()
+    barrier = story.line(20, "xr.sync()", func="main", loops=(18,))
+    func, outer = ("main", ()) if loop == 18 else ("turned", (19,))
+    drawn = story.line(19 if loop == 18 else 70, code, func=func, outer=outer, loops=(loop, 18)[: 1 + len(outer)])
+    for _ in range(20):
+        with story.step():
+            story.seen(40, "python", drawn)
+            story.barrier(barrier, device=5, dispatch=0, compile=0)
+    (found,) = idle_gaps(story)
+    assert words in found.advice

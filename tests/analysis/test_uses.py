@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xlaprof.analysis.evidence.reading import SCALAR, advise_read
+from xlaprof.analysis.statements import draws_one
 from xlaprof.analysis.uses import Use, read_of, selection
 
 
@@ -144,3 +145,20 @@ def test_a_line_that_reads_a_tensor_is_called_what_it_is() -> None:
 )
 def test_what_selects_as_many_elements_as_values_decide(code: str, selected: str) -> None:
     assert selection(code) == selected
+
+
+@pytest.mark.parametrize(
+    ("code", "method"),
+    [
+        ("item = self.rng.choice(ITEMS, p=self.p)", "choice"),
+        ("while (k := rng.integers(0, n)) in seen:", "integers"),
+        ("x = random.random()", "random"),
+        ("x = rng.normal(0.0, 1.0, 8)", ""),
+        ("x = rng.normal(size=8)", ""),
+        ("x = rng.poisson(rate, **options)", ""),
+        ("p = torch.distributions.beta(a, b)", ""),
+        ("item = choice(items)", ""),
+    ],
+)
+def test_a_line_that_draws_one_number_has_a_method_that_can_draw_many(code: str, method: str) -> None:
+    assert draws_one(code) == method

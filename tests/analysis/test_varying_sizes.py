@@ -189,8 +189,22 @@ def test_a_prompt_before_its_tokens_is_no_mistake() -> None:
 
 
 def test_a_last_batch_is_one_even_where_its_size_is_a_round_one() -> None:
-    (finding,) = sizes([32, 32, 32, 8, 32, 32, 32, 8], axis=0).findings("recompile")
-    assert "drop_last=True" in finding.advice
+    for loader, advice in ((True, "pass drop_last=True to the DataLoader"), (False, "leave it out")):
+        story = sizes([32, 32, 32, 8, 32, 32, 32, 8], axis=0)
+        if loader:
+            story.data(0.1, story.line(33, "for ids in loader:"))
+        (finding,) = story.findings("recompile")
+        assert finding.advice == f"Pad the last batch to 32 or {advice}."
+        assert ("DataLoader" in finding.remedy) is loader
+
+
+def test_a_smaller_size_that_comes_at_no_regular_intervals_is_no_last_batch() -> None:
+    """Clouds of points are padded to 96 or to 160, whatever the rest of their batch needs."""
+    clouds = [n for gap in (3, 9, 1, 14, 6, 2, 11, 5, 8, 4) for n in ([160] * gap + [96])]
+    assert sizes([160, *clouds], axis=0).findings("recompile") == [], "two sizes that somebody chose"
+    (finding,) = sizes([n - 3 for n in (160, *clouds)], axis=0).findings("recompile")
+    assert "Pad dimension 0 to 157" in finding.advice
+    assert "last batch" not in finding.advice
 
 
 def test_two_batch_sizes_that_were_warmed_up_are_padding_too() -> None:
@@ -370,8 +384,7 @@ def test_all_that_is_smaller_in_the_last_batch_is_the_last_batch() -> None:
 
     (finding,) = graphs(24, 288).findings("recompile")
     assert finding.cause.startswith("The last batch of a pass is smaller (24 instead of 32)")
-    assert finding.advice.startswith("Pass drop_last=True to the DataLoader. Else pad all that is smaller")
-    assert "DataLoader(..., drop_last=True)" in finding.remedy
+    assert finding.advice.startswith("Leave it out. Else pad all that is smaller")
     (finding,) = graphs(24, 200).findings("recompile")
     assert finding.cause.startswith("Sizes vary together"), "the nodes are not those of three quarters of the rows"
 

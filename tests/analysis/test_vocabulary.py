@@ -83,6 +83,12 @@ def starved() -> Story:
     return story
 
 
+def drawn(story: Story) -> Story:
+    """From a loader."""
+    story.data(0.1, story.line(33, "for x in loader:"))
+    return story
+
+
 def found(story: Story, *sources: Source) -> Finding:
     events: list[Event] = list(story.events)
     at = next(i for i, event in enumerate(events) if isinstance(event, Header)) + 1
@@ -93,7 +99,7 @@ def found(story: Story, *sources: Source) -> Finding:
 @pytest.mark.parametrize(
     ("story", "standard", "own"),
     [
-        (ragged, "drop_last=True to the DataLoader", "drop_remainder=True to the batching"),
+        (lambda: drawn(ragged()), "drop_last=True to the DataLoader", "drop_remainder=True to the batching"),
         (ragged, "x = torch.nn.functional.pad(x, (0, 0, ", "x = jnp.pad(x, "),
         (looped, "on the device (.detach())", "Keep the loss on the device and read it"),
         (looped, "losses.append(loss.detach())", "losses.append(loss)"),

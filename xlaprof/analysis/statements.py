@@ -11,6 +11,10 @@ from xlaprof.analysis.principles import KEPT
 
 _Node = TypeVar("_Node", bound=ast.AST)
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
+#: methods of numpy's generators that draw one number unless they are given a size, and where they take it
+_SIZE_AT = {"random": 0, "standard_normal": 0, "choice": 1, "poisson": 1, "exponential": 1, "geometric": 1,
+            "integers": 2, "randint": 2, "normal": 2, "uniform": 2, "binomial": 2, "beta": 2, "gamma": 2,
+            "lognormal": 2, "laplace": 2}  # fmt: skip
 
 
 @lru_cache(KEPT)
@@ -53,6 +57,16 @@ def called(node: ast.AST) -> str:
 def given(call: ast.Call) -> list[ast.expr]:
     """What a call is given, by position or by name."""
     return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+def draws_one(code: str) -> str:
+    """The method of a random generator of the host with which a line draws a single number; empty: it draws none."""
+    for call in nodes(code, ast.Call):
+        name = called(call)
+        sized = len(call.args) > _SIZE_AT.get(name, -1) or any(one.arg in ("size", None) for one in call.keywords)
+        if isinstance(call.func, ast.Attribute) and not sized and "torch" not in names(call.func):
+            return name
+    return ""
 
 
 def _closed(code: str) -> str:

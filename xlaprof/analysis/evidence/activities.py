@@ -12,10 +12,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.jit import memory
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.names import NOWHERE, Names
+from xlaprof.analysis.names import NOWHERE, Head, Names, head
 from xlaprof.analysis.places import culprit, short
 from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS, MOST, PART
 from xlaprof.analysis.timeline import host
@@ -97,6 +99,19 @@ class Activity:
         return sum(one.gaps for one in self.of) or max(
             self.rhythm.steps, max(tally.gaps for tally in self.causes.values())
         )
+
+    def held_at(self) -> dict[int, int]:
+        """Stacks of the other thread that the host waits for -> ns; stack 0: in a library's code."""
+        held: Counter[int] = Counter()
+        for cause, tally in self.causes.items():
+            if isinstance(cause, Seen) and (cause.at or cause.cause == host.GIL):
+                held[cause.at] += tally.total
+        return held
+
+    def longest_hole(self) -> tuple[int, int]:
+        """The stacks around the hole of most time."""
+        holes = self.holes()
+        return max(holes, key=holes.__getitem__, default=(0, 0))
 
     def holes(self) -> dict[tuple[int, int], int]:
         """Pairs of stacks around it -> ns."""
@@ -232,6 +247,17 @@ def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, sh
         found = best
         lines = [(frames, ns) for frames, ns in lines if frames[depth] == best]
     return found
+
+
+def element_loop(facts: Facts, place: Place) -> Place:
+    """The loop that goes over elements within one turn of the program's loop, where ``place`` lies in one: no barrier,
+    and no call of what is compiled, lies in it. Else NOWHERE."""
+    line = place.acting
+    if not line.loop:
+        return NOWHERE
+    loop = replace(line, line=line.loop, code="")
+    around = set[Head]().union(*map(facts.names.heads, (*facts.run.sites, *facts.run.jit.callers)))
+    return loop if head(loop) not in around else NOWHERE
 
 
 def recording(run: Fold) -> frozenset[Place]:

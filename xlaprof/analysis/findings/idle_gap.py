@@ -29,6 +29,7 @@ from xlaprof.analysis.evidence.activities import (
     activities,
     activity_of,
     copying,
+    element_loop,
     heaviest,
     innermost,
     is_librarys,
@@ -46,6 +47,7 @@ from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import cited, culprit, short, span
 from xlaprof.analysis.principles import FELT, GLANCE_NS, HABIT, LARGE, LOOKED_NS, MOST, NEARLY_ALL, PART, WORTH_SAYING
 from xlaprof.analysis.recompiles.eager import bodies, jitted_calls
+from xlaprof.analysis.statements import draws_one
 from xlaprof.analysis.sums import grouped, merged
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.host import Segment
@@ -179,7 +181,7 @@ def _finding(facts: Facts, activity: Activity, told: _Told, window: float) -> Fi
         ),
         advice=advice,
         evidence=(f"{duration(cost / gaps)} each, longest {duration(longest)}", *_evidence(facts, activity)),
-        confidence="medium" if _held_at(activity) or not (activity.lines or _is_recorded(activity)) else "high",
+        confidence="medium" if activity.held_at() or not (activity.lines or _is_recorded(activity)) else "high",
         rhythm=_rhythm(facts, activity),
         also=(*activity.called, *([_longest_pause(facts, host.DATA)] if activity.kind == host.DATA else [])),
         ended_by=_upload(facts, activity, place) or _call(facts, activity),
@@ -362,7 +364,7 @@ def _explain(facts: Facts, activity: Activity) -> _Told:
     if kind == host.CHECKPOINT:
         advice = "Do so less often, or copy the state to the host and write it in a background thread."
         return "saves or loads a checkpoint", advice, place, "checkpoint"
-    if kind in (host.GIL, host.WAIT) and (held := _held_at(activity)):
+    if kind in (host.GIL, host.WAIT) and (held := activity.held_at()):
         return _explain_thread(facts, activity, held)
     if kind == host.WAIT:
         return (
@@ -382,15 +384,28 @@ def _explain(facts: Facts, activity: Activity) -> _Told:
     elif place.line:
         where_to = f"at {cited(place)}"
     else:
-        before, after = facts.names.bracket(*_longest_hole(activity))
+        before, after = facts.names.bracket(*activity.longest_hole())
         where_to, place = f"({span(before, after)})", culprit(before, after)
-    advice = f"Move this work out of the loop or into {facts.words.background}, or do it on the device."
+    advice = f"{_at_once(facts, place)} out of the loop or into {facts.words.background}, or do it on the device."
     if _TRACES.search(place.code) and "is_fn_pure" not in place.code:
         advice = (
             "Define the function that scan is given once, outside of what calls it, with all that changes in the carry "
             "or in xs, and pass is_fn_pure=True: else each call traces it anew."
         )
     return f"runs plain Python {where_to}", advice, place, ""
+
+
+def _at_once(facts: Facts, place: Place) -> str:
+    """What to do about work of Python's, up to the verb that moves it elsewhere."""
+    if not (loop := element_loop(facts, place)).line:
+        return "Move this work"
+    over = f"the loop at {short(loop)}"
+    if method := draws_one(place.acting.code):
+        return (
+            f"Draw the numbers that {over} needs in one call, in place of one after another (numpy's "
+            f"generators take size=n: rng.{method}(..., size=n)); or move this work"
+        )
+    return f"Do it with operations on whole arrays in place of {over}, if that goes over elements; or move this work"
 
 
 def _looked_at(facts: Facts, call: Place) -> Place:
@@ -426,15 +441,6 @@ def _is_seen(cause: Cause, kind: int) -> TypeGuard[Seen]:
     return isinstance(cause, Seen) and cause.cause == kind
 
 
-def _held_at(activity: Activity) -> dict[int, int]:
-    """Stacks of the other thread -> ns; stack 0: in a library's code."""
-    held: Counter[int] = Counter()
-    for cause, tally in activity.causes.items():
-        if isinstance(cause, Seen) and (cause.at or cause.cause == host.GIL):
-            held[cause.at] += tally.total
-    return held
-
-
 def _made_at(place: Place, loop: Place) -> str:
     if not place.line or place.at == loop.at:
         return ""
@@ -452,14 +458,9 @@ def _explain_scope(facts: Facts, activity: Activity) -> _Told:
     if around and (not place.line or place in around):
         place = around[0]
     if not place.line and activity.holes():
-        place = culprit(*facts.names.bracket(*_longest_hole(activity)))
+        place = culprit(*facts.names.bracket(*activity.longest_hole()))
     advice = f"Do what '{name}' does before the loop, in a background thread, or on the device."
     return f"is in scope '{name}'", advice, place, name
-
-
-def _longest_hole(activity: Activity) -> tuple[int, int]:
-    holes = activity.holes()
-    return max(holes, key=holes.__getitem__, default=(0, 0))
 
 
 def _longest_pause(facts: Facts, cause: int) -> Place:

@@ -14,11 +14,20 @@ from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import SHOWN
 from xlaprof.analysis.recompiles import along, arguments, growth, wording
 from xlaprof.analysis.recompiles.explanation import plain_advice
-from xlaprof.analysis.recompiles.group import Group, grows, sizes_by_program, sizes_elsewhere, special_too
+from xlaprof.analysis.recompiles.group import (
+    Group,
+    grows,
+    is_irregular,
+    rhythms,
+    sizes_by_program,
+    sizes_elsewhere,
+    special_too,
+)
 from xlaprof.analysis.recompiles.varying import Size, last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import quoted
 from xlaprof.analysis.shapes import are_chosen, axes, dims, dtype, dtype_code
 from xlaprof.analysis.statements import nodes
+from xlaprof.analysis.timeline import host
 from xlaprof.events import Change
 from xlaprof.text.quantities import percent, plural
 from xlaprof.vocabulary import Vocabulary, fill
@@ -141,7 +150,7 @@ def _shape(facts: Facts, group: Group) -> Advice:
         return Advice(plain_advice(facts, group)[0])
     words, vary = facts.words, varying(facts, group)
     if len(vary) > 1:
-        advice = _several(words, vary, last_batch(facts, group, vary))
+        advice = _several(facts, vary, last_batch(facts, group, vary))
         if any(_is_edges(part.change) for extra in group.extras for part in extra.record.parts):
             advice = advice._replace(text=advice.text + _NODES)
         return _with_needs(facts, group, advice)
@@ -154,14 +163,14 @@ def _shape(facts: Facts, group: Group) -> Advice:
         return advice
     together = f" Pad with it what has the same size: {', '.join(alike.text for alike in one.alike)}."
     return advice._replace(
-        text=advice.text + together * ("drop_last" not in advice.text),
+        text=advice.text + together * (_left_out(facts)[1] not in advice.remedy),
         remedy="\n".join((advice.remedy, *_alike(words, one))),
     )
 
 
 def _with_needs(facts: Facts, group: Group, advice: Advice) -> Advice:
     """What else is due, where padding is what is advised, and not to leave a batch out."""
-    if not advice.remedy or "size = " not in advice.remedy or facts.words.drop_last_code in advice.remedy:
+    if not advice.remedy or "size = " not in advice.remedy or _left_out(facts)[1] in advice.remedy:
         return advice
     where = []
     if padder := _padder(facts.place(group.first.made)):
@@ -175,11 +184,21 @@ def _is_edges(change: Change) -> bool:
     return axes(change) == (1,) and len(sizes) == 2 and sizes[0] == 2 and dtype(change.old)[:1] in ("s", "i", "u")
 
 
-def _several(words: Vocabulary, vary: list[Size], last: Size | None) -> Advice:
+def _left_out(facts: Facts) -> tuple[str, str]:
+    """How to leave a short last batch out, in words and in code: as an option of a loader only where one was seen."""
+    if any(cause == host.DATA for _, cause in facts.run.pauses):
+        return facts.words.drop_last, facts.words.drop_last_code
+    return "leave it out", "leave out what is left over"
+
+
+def _several(facts: Facts, vary: list[Size], last: Size | None) -> Advice:
+    words = facts.words
     sizes = ", ".join(f"{' and '.join(alike.text for alike in (one, *one.alike))} to {one.most}" for one in vary)
     if last is not None:
-        drop = f"{words.drop_last[:1].upper()}{words.drop_last[1:]}"
-        return Advice(f"{drop}. Else pad all that is smaller in the last batch: {sizes}.", f"# {words.drop_last_code}")
+        drop, code = _left_out(facts)
+        return Advice(
+            f"{drop[:1].upper()}{drop[1:]}. Else pad all that is smaller in the last batch: {sizes}.", f"# {code}"
+        )
     return Advice(
         f"Pad all of them to sizes of one fixed set (a few, chosen by the batch as a whole), or each to its largest: "
         f"{sizes}. Padding only one of them leaves a graph for each size of the others.",
@@ -203,9 +222,12 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     assert best is not None  # at least one size came
     distinct = len(set(sizes))
     more_often = group.first.against > 0 and seen.get(new[0], 0) > seen.get(old[0], 0)
+    more_often = more_often or is_irregular(rhythms(facts, {extra.record.program for extra in group.extras}))
     if distinct <= 2 and axis == 0 and new[0] < old[0] and not more_often:
-        text = f"Pad the last batch to {old[0]} or {words.drop_last}."
-        return Advice(text, f"# {words.drop_last_code}, or\n{_pad(words, padded, (old[0],))}", found)
+        drop, code = _left_out(facts)
+        return Advice(
+            f"Pad the last batch to {old[0]} or {drop}.", f"# {code}, or\n{_pad(words, padded, (old[0],))}", found
+        )
     of_graph = _is_edges(group.first)
     weight = f"\nweight = ({words.arrays}.arange(size) < count) * 1.0  # of each edge; count: before the padding"
     weight *= of_graph

@@ -9,12 +9,10 @@ the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.loop_entry import CONDITIONS
 from xlaprof.analysis.principles import DEAR, HABIT, LARGE, LONG_S, MANY
-from xlaprof.analysis.recompiles.group import Group, versions
+from xlaprof.analysis.recompiles.group import Group, is_irregular, rhythms, versions
 from xlaprof.analysis.shapes import are_chosen, are_doubled, are_of_one_budget
 from xlaprof.analysis.timeline.rhythm import Rhythm
 
@@ -31,7 +29,7 @@ def by_design(facts: Facts, group: Group) -> bool:
         return _is_stage(facts, group) or _takes_turns(facts, group)
     if group.sort != "shape" or group.name == "rank":
         return False
-    turns = {one: _rhythms(facts, own) for one, own in versions(group).items()}
+    turns = {one: rhythms(facts, own) for one, own in versions(group).items()}
     often = len(turns)
     if any(not _is_kept(own, often) for own in turns.values()) and not _is_larger_since(facts, group):
         return False
@@ -62,11 +60,6 @@ def _is_larger_since(facts: Facts, group: Group) -> bool:
     )
 
 
-def _rhythms(facts: Facts, programs: Iterable[int]) -> list[Rhythm]:
-    rhythms = facts.run.program_rhythms
-    return [rhythms[one] for one in programs if one in rhythms]
-
-
 def _is_regular(rhythm: Rhythm) -> bool:
     away = [count for gap, count in rhythm.gaps.items() if gap != 1]
     return sum(away) >= HABIT and max(away) >= _MOST * sum(away)
@@ -81,13 +74,13 @@ def _takes_turns(facts: Facts, group: Group) -> bool:
     """
     pairs = [(extra.record.program, extra.change.against) for extra in group.extras]
     either = 2 if group.first.role == "optimizer" else 1
-    regular = all(any(map(_is_regular, _rhythms(facts, pair[:either]))) for pair in pairs)
+    regular = all(any(map(_is_regular, rhythms(facts, pair[:either]))) for pair in pairs)
     if not regular or group.first.role:
         return regular and group.first.role == "optimizer"
     programs = {one for pair in pairs for one in pair}
     first, runs, last = min(extra.record.t for extra in group.extras), facts.run.program_runs, facts.run.programs
     early = {one for one in programs if runs.get(one, 0) < HABIT and last.get(one, 0) <= first}
-    sides = [_rhythms(facts, [program]) for program in programs - early]
+    sides = [rhythms(facts, [program]) for program in programs - early]
     steps = [side[0].steps if side else 0 for side in sides]
     long = len(steps) == 2 and min(steps) >= MANY and sum(steps) >= MANY * MANY
     return long and group.cost_s < max(LARGE * facts.wall_s, LONG_S)
@@ -107,7 +100,7 @@ def _is_stage(facts: Facts, group: Group) -> bool:
     if any(facts.run.programs.get(program, 0) > first.t + first.dur for program in earlier):
         return False
     later = {extra.record.program for extra in group.extras} - earlier
-    return all(sum(one.steps for one in _rhythms(facts, side)) >= 2 * MANY for side in (earlier, later))
+    return all(sum(one.steps for one in rhythms(facts, side)) >= 2 * MANY for side in (earlier, later))
 
 
 def _is_last_batch(turns: dict[str, list[Rhythm]]) -> bool:
@@ -117,4 +110,5 @@ def _is_last_batch(turns: dict[str, list[Rhythm]]) -> bool:
         return False
     largest = sum(rhythm.steps for rhythm in sizes.pop(max(sizes)))
     others = [rhythm for own in sizes.values() for rhythm in own]
-    return largest >= 2 * sum(rhythm.steps for rhythm in others) and any(rhythm.every > 1 for rhythm in others)
+    seldom = largest >= 2 * sum(rhythm.steps for rhythm in others) and not is_irregular(others)
+    return seldom and any(rhythm.every > 1 for rhythm in others)

@@ -39,6 +39,7 @@ from xlaprof.analysis.recompiles.group import (
     Extra,
     Group,
     comes_again,
+    grows,
     is_bound,
     is_chosen,
     of_batch,
@@ -239,6 +240,8 @@ def _leads(one: Group, other: Group) -> bool:
         computed = other.sort in ("shape", "argument") and not (of_batch(other.first) or other.first.role)
         passes = of_batch(one.first) and other.first.role == "loop"  # over the tensor
         return (computed or passes) and not other.first.name and len(taken := sizes(other)) > 1 and taken <= sizes(one)
+    if grows(one) and other.sort == "operation":  # the turn before: there, what grows had not yet come to be
+        return one.place.at == other.place.at and one.first.against in {e.record.program for e in other.extras}
     if one.name == SLICE and other.sort == "argument" and not other.first.role:  # what the line makes of the slice
         return one.place.at == other.place.at and is_length(other.first.subject)
     if one.first.role == "shared" and other.sort == "scalar" and not other.first.role:

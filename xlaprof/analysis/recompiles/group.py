@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from operator import le
 from typing import NamedTuple
@@ -10,8 +10,9 @@ from typing import NamedTuple
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.principles import LITTLE, MOST
+from xlaprof.analysis.principles import HABIT, LITTLE, MOST
 from xlaprof.analysis.shapes import axes, dims
+from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.events import Change
 
 _GROWS = 2  # changes: only more sizes, each larger than the one before, are called growth
@@ -238,9 +239,21 @@ def sizes_elsewhere(facts: Facts, group: Group, axis: int) -> list[int]:
 
 def grows(group: Group) -> bool:
     """Whether what the program computes is longer in each graph, several times: there is no largest."""
-    went = [(dims(extra.change.old), dims(extra.change.new)) for extra in group.extras]
+    own = (extra.change for extra in group.extras if extra.change.what == group.sort)  # and not what follows from it
+    went = [(dims(change.old), dims(change.new)) for change in own]
     longer = (all(map(le, old, new)) and old != new and len(old) == len(new) for old, new in went)
     return not group.first.moved and len(went) >= _GROWS and all(longer)
+
+
+def is_irregular(rhythms: Iterable[Rhythm]) -> bool:
+    """Whether one of the programs came again and again at its barrier, at no regular intervals: no last batch does."""
+    return any(one.steps > HABIT and one.every <= 1 for one in rhythms)
+
+
+def rhythms(facts: Facts, programs: Iterable[int]) -> list[Rhythm]:
+    """Of those of the programs that ran: at which turns of their barriers."""
+    known = facts.run.program_rhythms
+    return [known[one] for one in programs if one in known]
 
 
 def values(facts: Facts, group: Group) -> tuple[tuple[str, int], ...]:

@@ -10,7 +10,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, head
 from xlaprof.analysis.places import short
-from xlaprof.analysis.recompiles.group import Group, of_batch
+from xlaprof.analysis.recompiles.group import Group, is_irregular, of_batch, rhythms
 from xlaprof.analysis.recompiles.wording import is_fresh, is_index, moved_names, operator, tensor, variable
 from xlaprof.analysis.shapes import axes, dims
 from xlaprof.events import Change
@@ -131,6 +131,8 @@ def last_batch(facts: Facts, group: Group, vary: list[Size]) -> Size | None:
         return None
     if any(one.sizes[0] * rows.most != one.most * rows.sizes[0] for one in vary):
         return None
-    runs = facts.run.program_runs
-    seldom = max(runs.get(one.record.program, 0) for one in group.extras)
+    runs, smaller = facts.run.program_runs, {one.record.program for one in group.extras}
+    if is_irregular(rhythms(facts, smaller)):
+        return None
+    seldom = max(runs.get(one, 0) for one in smaller)
     return rows if not change.against or seldom <= runs.get(change.against, 0) else None
