@@ -100,3 +100,34 @@ def test_a_graph_that_a_finding_spares_is_not_spared_once_more_by_the_one_that_r
 
 def test_warm_up_is_said_of_the_first_steps_only() -> None:
     assert "warm-up" not in account(epochs(late=True).report(), "compile").text
+
+
+@pytest.mark.parametrize("behind", ["a loop", "no loop"])
+def test_a_barrier_is_advised_before_each_loop_that_begins_with_the_graph(behind: str) -> None:
+    """A mirror is set anew before each of three exposures of eight frames, and once more before what follows them.
+
+    A barrier before the exposures alone would leave the graph to what follows.
+    """
+    story = Story()
+    mirror = story.line(21, "self.mirror = torch.tensor(angles).to(device)", loops=(20,))
+    barrier = story.line(24, "xr.sync()", loops=(22, 20))
+    after = story.line(34, "xr.sync()", func="survey", loops=(0 if behind == "no loop" else 31,))
+    frame = Operation("aten::mm", story.line(23, "image = self.mirror @ field", loops=(22, 20)))
+    full = Operation("aten::full", mirror)
+    block = Block(new=[full], added=1, roles={"": 1}, stack=mirror)
+    came = Difference("operation", "aten::mm", "aten::full", expected=frame, came=full, block=block)
+    diff = GraphDiff(against=1, added=1, differences=[came], total=1, roles=[""])
+    for n in range(3 * 8 + 9):
+        first = n % 8 == 0 and n > 0
+        story.trace(2)
+        story.barrier(barrier if n < 24 else after, 8, "first" if first else "frame", 6_000, diff if first else None)
+        story.spend(30)
+    story.finish()
+    found = story.findings("recompile")
+    if behind == "no loop":
+        assert found == []
+        assert "directly before" not in account(story.report(), "compile").text
+        return
+    (finding,) = found
+    assert (finding.place.line, finding.count) == (21, 1)
+    assert "directly before each of the loops at train.py:22 and train.py:31: all" in finding.advice

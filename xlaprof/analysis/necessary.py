@@ -3,8 +3,10 @@ that would be spared, but cost little."""
 
 from __future__ import annotations
 
+import msgspec
+
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.loop_entry import entry, left_pending, saves_entry
+from xlaprof.analysis.evidence.loop_entry import entered, entry, holder, left_pending, saves_entry
 from xlaprof.analysis.evidence.looping import visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.places import cited
@@ -36,10 +38,10 @@ def necessary(facts: Facts, record: CompileRecord) -> str:
     if turn := left_pending(facts, record):
         saved = f"{facts.words.barrier} as the first thing of a turn saves that"
         return f"{SPARED} the first turn of a loop follows none that left {cited(facts.place(turn))} ({saved}),"
-    if record.change.what == "operation" and (before := facts.place(entry(facts, record, record.change))).line:
-        return (
-            f"{SPARED} the first of a loop also holds what {cited(before)} {saves_entry(facts, before, record.stack)},"
-        )
+    if record.change.what == "operation" and (before := facts.place(stack := entry(facts, record, record.change))).line:
+        loops = entered(facts, record.stack, holder(record, msgspec.structs.replace(record.change, stack=stack)))
+        why = SPARED if loops else "compiled again as"
+        return f"{why} the first of a loop also holds what {cited(before)} {saves_entry(facts, before, loops)},"
     rhythm = facts.run.program_rhythms.get(record.program)
     if rhythm is not None and rhythm.steps > EARLY and rhythm.every > 1:
         return f"compiled again for what comes {rhythm.text(facts.outer_steps)},"

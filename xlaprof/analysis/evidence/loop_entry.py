@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from xlaprof.analysis.diagnosis import SAME
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.looping import beside
@@ -9,8 +11,9 @@ from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import head
 from xlaprof.analysis.places import is_head, short
-from xlaprof.analysis.principles import MOST
+from xlaprof.analysis.principles import MOST, NAMED
 from xlaprof.events import Change
+from xlaprof.text.strings import enumerated
 
 CONDITIONS = ("if ", "elif ")
 LOOPS = ("for ", "async for ")  # a barrier at the head of one is a loader's
@@ -81,13 +84,38 @@ def _at_head(facts: Facts, record: CompileRecord, change: Change) -> list[int]:
     return [stack for stack, one in places.items() if is_head(one) and head(one) == loop]
 
 
-def saves_entry(facts: Facts, before: Place, barrier: int) -> str:
-    """What spares the graph that also holds what ``before`` recorded as the barrier's loop began, in a clause."""
+def holder(record: CompileRecord, change: Change) -> int:
+    """The program that holds what was recorded before the loop, for the ``change`` that :func:`entry` told of: the one
+    before, or the new one."""
+    had = change.what == "aliasing" or any(change.stack in (part.old[1], *part.before) for part in record.parts)
+    return change.against if had else record.program
+
+
+def entered(facts: Facts, barrier: int, program: int) -> tuple[Place, ...]:
+    """The loops whose first turn has the program: that of the ``barrier``, and others. A barrier directly before each
+    of them spares it; before one of them alone it would leave it to the others. None: it runs elsewhere, too.
+
+    A loop without a line: the barrier's, where its head is not known.
+    """
+    ran = {stack: set(programs) for stack, programs in facts.ran_at.items() if program in programs}
+    others = {stack: programs for stack, programs in ran.items() if stack != barrier}
+    if any(len(programs) == 1 or not facts.names.loop(stack).line for stack, programs in others.items()):
+        return ()
+    return tuple(facts.names.loop(stack) for stack in (barrier, *others))
+
+
+def saves_entry(facts: Facts, before: Place, loops: tuple[Place, ...]) -> str:
+    """What spares the graph that also holds what ``before`` recorded as these loops began, in a clause."""
     if is_head(before):
         return f"recorded as it began (list() of what it runs over, and {facts.words.barrier} after that, save that)"
-    loop = facts.names.loop(barrier)
-    at = f" at {short(loop)}" if loop.line else ""
-    return f"recorded before it ({facts.words.barrier} directly before the loop{at} saves that)"
+    saved = f" ({facts.words.barrier} directly before {each_loop(loops)} saves that)" if loops else ""
+    return f"recorded before it{saved}"
+
+
+def each_loop(loops: Iterable[Place]) -> str:
+    """ "the loop", "the loop at train.py:12", "each of the loops at train.py:12 and train.py:30" """
+    at = list(dict.fromkeys(short(loop) for loop in loops if loop.line))
+    return f"{'each of the loops' if len(at) > 1 else 'the loop'}{' at ' * bool(at)}{enumerated(at, NAMED)}"
 
 
 def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.loop_entry import each_loop, entered
 from xlaprof.analysis.evidence.looping import is_over_layers
 from xlaprof.analysis.places import is_head, named, short
 from xlaprof.analysis.principles import HABIT
@@ -104,8 +105,8 @@ _TEXTS = {
     ),
     "operation entry": _Text(
         "the first graph of a loop also holds what this line records before the loop, and the others do not",
-        "Call {words.barrier} directly before the loop{entered}: all that is recorded before it is a small graph of "
-        "its own then.",
+        "Call {words.barrier} directly before {entered}: all that is recorded before it is a small graph of its own "
+        "then.",
     ),
     "operation turn": _Text(
         "each turn of a loop leaves what this line records, behind its barrier, to the graph of the next one, and the "
@@ -356,11 +357,12 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
     argument, subject = change.name or expression(group.place.code, change), change.subject or "an argument"
     special = _special(group)
     turns = facts.names.loop(group.extras[0].record.stack)
+    entries = (extra.record for extra in group.extras if extra.change.role == "entry")
     again = comes_again(group)
     over = re.fullmatch(r"for .+ in ([\w.]+):", group.place.code)  # what a loop runs over, but a call
     iterated, over_elements = _iterated(group.place.acting.code)
     return {
-        "entered": f" at {short(turns)}" if turns.line else "",
+        "entered": each_loop(loop for one in entries for loop in entered(facts, one.stack, one.program)),
         "over": iterated,
         "over_elements": over_elements,
         "old": change.old,

@@ -25,7 +25,7 @@ import msgspec
 from xlaprof.analysis.diagnosis import USED
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.loop_entry import CONDITIONS, LOOPS, entry, left_pending
+from xlaprof.analysis.evidence.loop_entry import CONDITIONS, LOOPS, entered, entry, holder, left_pending
 from xlaprof.analysis.evidence.looping import beside, growing, unbarred, visits_per_pass
 from xlaprof.analysis.evidence.reads import habits, in_loop, is_own_graph, leaves_element, takes_element
 from xlaprof.analysis.fold.tallies import CompileRecord
@@ -108,10 +108,7 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
             by_line.setdefault((*place.at, *_cause(facts, change)), (change, place))
         for key, (change, place) in by_line.items():
             # the graph before held what precedes the loop: that one is not needed
-            had = change.role == "entry" and (
-                change.what == "aliasing" or any(change.stack in (part.old[1], *part.before) for part in record.parts)
-            )
-            of = programs.get(change.against, record) if had else record
+            of = programs.get(holder(record, change), record) if change.role == "entry" else record
             share, again = 0.0 if of_it[0].role == "state" else 1 / len(by_line), (record.program, record.t) in back
             either = why[record.program, record.t].either and len(by_line) > 1
             extra = Extra(of, change, place, share, again, either)
@@ -354,7 +351,8 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
     if any(leaves_element(facts, reads, record) for reads in facts.once(habits)):
         return None  # the read's finding has its cost
     if before := entry(facts, record, change):
-        return msgspec.structs.replace(change, role="entry", stack=before, made=before, expected=0)
+        held = msgspec.structs.replace(change, role="entry", stack=before, made=before, expected=0)
+        return held if entered(facts, record.stack, holder(record, held)) else None
     return change
 
 
