@@ -275,3 +275,24 @@ def test_a_loop_that_selects_is_jitted_up_to_there(selects: bool) -> None:
     assert ("Put what search computes at line 30 into one function" in found.advice) is selects
     assert ("Put the body of the loop" in found.advice) is not selects
     assert ("jax.lax.scan" in found.advice) is not selects
+
+
+@pytest.mark.parametrize(("kind", "counted"), [("parameter", 30), ("dtype", 20)])
+def test_a_slice_as_long_as_what_is_computed_of_it_goes_along_with_that(kind: str, counted: int) -> None:
+    """The roughness of a profile within ever shorter windows: which length a slice has is no size of its argument."""
+    story = Jitted()
+    sliced = story.line(30, "window = heights[start:stop]", func="roughness", loops=(29,))
+    powered = story.line(31, "rough.append((window**2).mean())", func="roughness", loops=(29,))
+    for turn in range(11):
+        for name, line in (("dynamic_slice", sliced), ("square", powered), ("_mean", powered)):
+            sizes = [f"f32[{200 - turn + n}]" for n in (1, 0)]
+            change = ArgumentChange(kind) if line == sliced else ArgumentChange("shape", "x", *sizes, 0)
+            start = story.now
+            story.spend(80)
+            changes = [change] * bool(turn)
+            story.emit(JitCompile(start, story.now - start, story.text(name), line, versions=turn, changes=changes))
+            story.execute(name, 1, line)
+    (found,) = story.found("recompile")
+    assert (found.place.line, found.count) == (31, counted)
+    assert found.cost_s == pytest.approx(0.08 * counted)
+    assert ("dynamic_slice" in found.cause) is (counted == 30)

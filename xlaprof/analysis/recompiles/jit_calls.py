@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
@@ -87,18 +88,18 @@ def sort_out(facts: Facts) -> Sorted:
             groups.setdefault((event.code, event.func, first.kind, name, first.dim), []).append(record)
         elif place.at not in joins:
             groups.setdefault((place.at, event.func, first.kind, name, first.dim), []).append(record)
-    beside: list[JitRecord] = []  # of operations that may have a program for every shape
+    beside: list[list[JitRecord]] = []  # of operations that may have a program for every shape
     for group in groups.values():
         if _by_design(facts, group):
             necessary += group
         elif any(one.event.code for one in group) or _varies(facts, group, groups.values()):
             found.append(group)
         else:
-            beside += group
+            beside.append(group)
     return Sorted(_joined(facts, found, beside), necessary)
 
 
-def _joined(facts: Facts, groups: list[list[JitRecord]], beside: list[JitRecord]) -> list[Group]:
+def _joined(facts: Facts, groups: list[list[JitRecord]], beside: list[list[JitRecord]]) -> list[Group]:
     """The groups by cause; ``beside``: what may go along with one, and is none by itself."""
     found: list[Group] = []
     for group in sorted(groups, key=_rank):
@@ -111,7 +112,9 @@ def _joined(facts: Facts, groups: list[list[JitRecord]], beside: list[JitRecord]
     for cause in found:
         sizes = _sizes_in_turn(cause.lead)
         if not cause.lead[0].event.code and sizes:
-            cause.along.extend(one for one in beside if not sizes.isdisjoint(_sizes_in_turn([one])))
+            of_them = (one for group in beside for one in group)
+            cause.along.extend(one for one in of_them if not sizes.isdisjoint(_sizes_in_turn([one])))
+        cause.along.extend(one for group in beside if _goes_along(cause.lead, group) for one in group)
     return found
 
 
@@ -216,6 +219,17 @@ def _in_turn(group: list[JitRecord], other: list[JitRecord]) -> bool:
     begins = [min(one.event.t, two.event.t) for one, two in pairs]
     same = all(_changed(one.event.changes[0]) == _changed(two.event.changes[0]) for one, two in pairs)
     return same and all(end < begin for end, begin in zip(ends, begins[1:], strict=False))
+
+
+def _goes_along(lead: list[JitRecord], group: list[JitRecord]) -> bool:
+    """Whether an operation is compiled for another parameter in each turn in which the cause is for another size: a
+    slice as long as what is computed of it, whose length is no size of its argument."""
+    kinds = lead[0].event.changes[0].kind, group[0].event.changes[0].kind
+    if len(lead) < HABIT or kinds != ("shape", "parameter"):
+        return False
+    turns = [one.event.t for one in lead]
+    own = Counter(bisect(turns, one.event.t) for one in group)
+    return len(own) >= NEARLY_ALL * len(turns) and set(own.values()) == {1}
 
 
 def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
