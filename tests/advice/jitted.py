@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 
 def selected() -> None:
@@ -72,3 +73,21 @@ def with_functions_outside() -> None:
 
     for survey in range(4):
         descend(np.float32(0), np.full(3, survey, np.float32))
+
+
+def _squashed() -> tuple[Any, Any]:
+    eqx = pytest.importorskip("equinox")
+    return eqx.filter_jit(lambda x, steepness: (x * steepness).sum()), jnp.asarray(3.0, jnp.float32)
+
+
+def with_a_number() -> None:
+    """A plain argument, which is a number of Python's, to what takes all but arrays for static."""
+    squash, x = _squashed()
+    for turn in range(1, 6):
+        squash(x, 1.5**turn)
+
+
+def with_a_number_in_an_array() -> None:
+    squash, x = _squashed()
+    for turn in range(1, 6):
+        squash(x, jnp.asarray(1.5**turn, jnp.float32))

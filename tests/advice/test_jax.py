@@ -390,6 +390,7 @@ CASES = [
     Case("with one jax.device_get, and go on with NumPy", jitted.selected, jitted.selected_on_the_host),
     Case("Convert what comes in another dtype before the call: {}", two_dtypes, two_of_one_dtype),
     Case("Make {name} an array of one dtype (jnp.asarray(value, jnp.float32)", static_field, field_of_data),
+    Case("Pass {name} as an array of one dtype", jitted.with_a_number, jitted.with_a_number_in_an_array),
     Case("Write the dropout with a rate that is an array", rate_of_dropout, rate_as_variable),
     Case("Make it once, outside of the loop, and pass the same object", new_objects, one_object),
     Case("under jax.jit, which is made once{method}: what it calls is then traced once", eager_map, jitted_map),

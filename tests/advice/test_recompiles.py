@@ -291,7 +291,7 @@ CASES = [
         "sums before a loop",
         "recompile",
         epochs(barrier=False),
-        "directly before the loop",
+        " directly before ",
         epochs(barrier=True),
         (),
         strict=True,

@@ -304,6 +304,7 @@ class Idle(NamedTuple):
     words: str
     after: Do
     line: str = "work(batch)"
+    loop: int = 0  # the line of the loop around it, within a turn
 
 
 def nothing(story: Watched, line: int) -> None:
@@ -339,6 +340,21 @@ IDLE = [
         lambda story, line: story.seen(25, "python", line),
         ", or do it on the device.",
         beside,
+    ),
+    Idle(
+        "draws one by one",
+        lambda story, line: story.seen(25, "python", line),
+        "needs in one call, in place of one after another",
+        lambda story, line: story.seen(0.4, "python", line),
+        "angle = rng.uniform(-a, a)",
+        10,
+    ),
+    Idle(
+        "elements one by one",
+        lambda story, line: story.seen(25, "python", line),
+        "Do it with operations on whole arrays in place of ",
+        lambda story, line: story.seen(0.4, "python", line),
+        loop=10,
     ),
     Idle(
         "a data wait",
@@ -411,9 +427,9 @@ IDLE = [
 ]
 
 
-def steps(do: Do, code: str) -> Watched:
+def steps(do: Do, code: str, loop: int) -> Watched:
     story = Watched()
-    barrier, line = story.line(20, "xr.sync()"), story.line(11, code)
+    barrier, line = story.line(20, "xr.sync()"), story.line(11, code, loops=(loop,))
     for _ in range(40):
         with story.step():
             do(story, line)
@@ -425,7 +441,7 @@ def steps(do: Do, code: str) -> Watched:
 
 @pytest.mark.parametrize("case", IDLE, ids=lambda case: case.name)
 def test_the_device_idles_less(case: Idle) -> None:
-    before, after = steps(case.before, case.line).report(), steps(case.after, case.line).report()
+    before, after = (steps(do, case.line, case.loop).report() for do in (case.before, case.after))
     (finding,) = before.findings
     assert (finding.kind, case.words in finding.advice) == ("idle_gap", True)
     assert after.findings == ()

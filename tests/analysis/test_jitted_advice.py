@@ -296,3 +296,22 @@ def test_a_slice_as_long_as_what_is_computed_of_it_goes_along_with_that(kind: st
     assert (found.place.line, found.count) == (31, counted)
     assert found.cost_s == pytest.approx(0.08 * counted)
     assert ("dynamic_slice" in found.cause) is (counted == 30)
+
+
+def test_operations_that_were_compiled_one_by_one_are_told_by_the_calls_that_one_program_can_be() -> None:
+    """A sketch is drawn by a helper before the training, and its quality judged by another one behind it."""
+    story = Jitted()
+    drawn = story.line(20, "x = a * b", func="layer", outer=(85,), call="sketch = layer(a, b)")
+    judged = [story.line(n, "y = y + c", func="quality", outer=(97,), call="print(quality(y))") for n in (24, 25)]
+    for line, ms in ((drawn, 200), *((one, 300) for one in judged)):
+        for _ in range(8):
+            start = story.now
+            story.spend(ms)
+            story.emit(JitCompile(start, story.now - start, story.text("mul"), line))
+    story.made()
+    story.execute("step", 5, story.call)
+    story.spend(2_000)
+    story.finish()
+    (account,) = (one for one in story.report().accounts if one.what == "jax")
+    assert "at train.py:97 (4.80 s) and train.py:85 (1.60 s): put what such a line does into one" in account.text
+    assert "set-up" not in account.text

@@ -44,10 +44,10 @@ class Eager(NamedTuple):
 
 
 class OneByOne(NamedTuple):
-    """Operations outside of jitted functions that were compiled once, each as a program of its own: a set-up."""
+    """Operations outside of jitted functions that were compiled once, each as a program of its own, as of a set-up."""
 
     spare_ns: int  # that one function under jax.jit would not take
-    text: str  # how many, at which lines, and the way out
+    text: str  # how many, of which calls, and the way out
 
 
 #: what makes a model of each library's under jit: a part of the library's path -> how
@@ -63,9 +63,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     turns = facts.once(in_comprehensions)
     outside = {stack: one.count for stack, one in facts.run.jit.outside.items()}
     outside |= {stack: max(facts.run.executions_at.get(stack, 0), outside.get(stack, 0)) for stack in turns}
-    # functions that call jitted ones, themselves or by others: none of them can be jitted as a whole
-    callers = (place for stack in facts.run.jit.callers for place in way(facts, stack)) if outside else ()
-    jitted = frozenset((place.file, place.func) for place in callers)
+    jitted = _calls_jitted(facts) if outside else frozenset()
     again = compiled_outside(facts)
     groups: dict[Body, list[int]] = {}
     for stack in sorted(outside, key=lambda stack: -outside[stack]):
@@ -174,11 +172,13 @@ def one_by_one(facts: Facts) -> OneByOne | None:
     """
     told = compiled_outside(facts).union(*(eager.lines for eager in facts.once(bodies).values()))
     lines: dict[tuple[str, int], list[JitTally]] = {}
-    ways: Counter[str] = Counter()
+    calls, ways = Counter[tuple[str, int]](), Counter[str]()
+    jitted = _calls_jitted(facts)
     for (stack, name), one in facts.run.jit.functions.items():
         place = facts.place(stack)
         if not name and place.line and place.at not in told:
             lines.setdefault(place.at, []).append(one)
+            calls[_called_by(facts, stack, jitted).at] += one.dur
             ways[next((how for part, how in _MAKES if any(part in line.file for line in place.library)), "")] += one.dur
     means = sorted(one.dur / max(1, one.programs) for some in lines.values() for one in some)
     took = Counter({at: sum(one.dur for one in some) for at, some in lines.items()})
@@ -187,13 +187,14 @@ def one_by_one(facts: Facts) -> OneByOne | None:
     whole = facts.wall_s * 1e9
     if sum(count.values()) < MANY or took.total() < DEAR * whole or spare < NOTICED * whole:
         return None
-    named = [f"{package_path(file)}:{line} ({duration(ns / 1e9)})" for (file, line), ns in took.most_common()]
+    named = [f"{package_path(file)}:{line} ({duration(ns / 1e9)})" for (file, line), ns in calls.most_common()]
     hows = [how for how, ns in ways.items() if how and ns >= DEAR * took.total()]
     return OneByOne(
         spare,
         f"{plural(sum(count.values()), 'operation')} outside of jitted functions were compiled one by one, "
-        f"{duration(took.total() / 1e9)}, at {enumerated(named, NAMED)}: put the set-up into one function under jax.jit"
-        f"{f' ({enumerated(hows, NAMED)})' if hows else ''}, and one program in place of many spares some "
+        f"{duration(took.total() / 1e9)}, at {enumerated(named, NAMED)}: put what such a line does into one "
+        f"function under jax.jit{f' ({enumerated(hows, NAMED)})' if hows else ''}, and one program in place of many "
+        "spares some "
         f"{duration(spare / 1e9)} of that (random numbers compile as long there)",
     )
 
@@ -201,6 +202,19 @@ def one_by_one(facts: Facts) -> OneByOne | None:
 def jitted_calls(facts: Facts) -> frozenset[tuple[str, int]]:
     """The lines that call jitted functions: handing over what they are given, and dispatching, takes the host there."""
     return frozenset(facts.place(stack).at for stack in facts.run.jit.callers)
+
+
+def _calls_jitted(facts: Facts) -> frozenset[tuple[str, str]]:
+    """The functions that call jitted ones, themselves or by others: none of them can be jitted as a whole."""
+    callers = (place for stack in facts.run.jit.callers for place in way(facts, stack))
+    return frozenset((place.file, place.func) for place in callers)
+
+
+def _called_by(facts: Facts, stack: int, jitted: frozenset[tuple[str, str]]) -> Place:
+    """The line all of whose operations can be one program: the innermost of a function that also calls jitted ones, for
+    what it calls does not. Where none does, the innermost line."""
+    lines = way(facts, stack)
+    return next((line for line in lines if (line.file, line.func) in jitted), facts.place(stack))
 
 
 def _body(facts: Facts, stack: int, jitted: frozenset[tuple[str, str]]) -> Body | None:

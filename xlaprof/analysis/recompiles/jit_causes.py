@@ -150,6 +150,13 @@ def _advise_field(group: list[JitRecord]) -> str:
             "jax.random.bernoulli(self.rngs.dropout(), 1 - self.rate[...], x.shape); return jnp.where(keep, x / (1 - "
             "self.rate[...]), 0). Then {name}.set_value(np.float32(value)) needs no other program. Or use few values."
         )
+    if not re.search(r"[.\[]", group[0].event.changes[0].name):  # no part of a model: an argument by itself
+        return (
+            "Pass {name} as an array of one dtype, where the function only computes with it: jnp.asarray(value, "
+            "jnp.float32) in the call (without a dtype it has a weak type, which is another type to JAX). What is no "
+            "array, as a number of Python's, is static to equinox.filter_jit, and each value has a program of its own: "
+            "where it decides a shape, a number of turns or a branch, use few values."
+        )
     return (
         "Make {name} an array of one dtype (jnp.asarray(value, jnp.float32): without a dtype it has a weak type, which "
         "is another type to JAX), or pass it as an argument, where the function only computes with it: what a pytree "
