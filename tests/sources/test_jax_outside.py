@@ -231,7 +231,10 @@ def test_a_set_up_that_is_compiled_operation_by_operation_is_told_with_its_way_o
     assert " operations outside of jitted functions were compiled one by one, " in first.why
     line = surface.__code__.co_firstlineno + 1
     assert f"test_jax_outside.py:{line} (" in first.why
-    assert "put the set-up into one function under jax.jit, and one program in place of many spares" in first.why
+    assert (
+        "put what such a line does into one function under jax.jit, and one program in place of many spares"
+        in first.why
+    )
     [account] = [one for one in run.report.accounts if one.what == "jax"]
     assert "avoidable: " in account.text
     assert account.total_s == pytest.approx(run.report.jax.total_s)
