@@ -60,6 +60,37 @@ def test_a_call_that_takes_much_of_the_turns_is_told_at_the_line_that_costs() ->
     assert round(running.explained_s, 1) == 4.0
 
 
+@pytest.mark.parametrize(
+    ("shown", "found"),
+    [
+        ("self.log('f1', self.f1.compute())", "self.f1.compute()"),
+        ("self.note(f1(torch.cat(self.guessed)))", "torch.cat(self.guessed)"),
+        ("self.log('f1', f1(guess, truth))", ""),
+    ],
+)
+@pytest.mark.parametrize("draws", [400, 3])
+def test_what_a_step_computes_from_all_before_is_told_as_that(shown: str, found: str, draws: int) -> None:
+    """A library's loop draws the batches of a tagger and calls its step, which ends with a score of all so far; or a
+    library calls it three times."""
+    compiling = Compiling()
+    story, run = compiling.story, "fit(tagger, data)"
+    compiling.call = story.line(60, "tags = self.net(words)", func="Tagger.step", outer=(90,), call=run)
+    compiling.compile("0/0", 500, backend=story.text("aot_eager"))
+    drawing, score = story.line(90, run), story.line(64, shown, func="Tagger.step", outer=(90,), call=run)
+    for turn in range(draws):
+        story.emit(DataWait(story.now, MS, drawing))
+        story.spend(1)
+        if turn % (draws // 3) == 0:
+            story.emit(Look(story.now, 400 * MS, score, "torch"))
+            story.spend(1_000)
+    story.finish()
+    found_at = compiling.findings("idle_gap")
+    assert [one.place.line for one in found_at] == [64] * (bool(found) and draws > 3)
+    assert all(
+        one.advice.startswith(f"{found} computes from all that was kept in the turns before") for one in found_at
+    )
+
+
 def test_compiling_is_advised_only_for_a_backend_that_makes_code() -> None:
     """A simulated annealing walks in each turn, operation by operation: aot_eager would run it so as well."""
     walk = "energy = lattice.roll(1, 0) * lattice"

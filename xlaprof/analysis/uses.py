@@ -57,6 +57,8 @@ _LOGGED = {"print", "debug", "info", "warning", "error", "critical", "exception"
            "appendleft", "extend", "dict", "update", "writerow", "log"}  # fmt: skip
 #: functions whose result is as long as values decide, unless they are given its size
 _SELECTS = {"nonzero", "flatnonzero", "argwhere", "extract", "compress", "setdiff1d", "intersect1d", "union1d"}
+#: functions that make one array of many
+_JOINS = {"cat", "concat", "concatenate", "stack", "hstack", "vstack"}
 _LOGGERS = {"log", "logger", "logging", "wandb", "mlflow"}
 #: modules whose functions take Python numbers as such, but for arithmetic
 _PYTORCH = ("F", "nn.functional", "torch.nn.functional")
@@ -306,6 +308,17 @@ def needed_by_head(code: str, name: str) -> str:
             return "condition"
         if isinstance(node, ast.For) and called(node.iter) == "range":
             return "loop"
+    return ""
+
+
+def computed_of_all(code: str) -> str:
+    """What of a line computes from all that an object has kept: ``self.auc.compute()``, which metrics of all libraries
+    have, and which takes nothing; ``torch.cat(self.scores)``. "": nothing."""
+    for node in nodes(code, ast.Call):
+        first = ast.unparse(given(node)[0]) if given(node) else ""
+        computes = called(node) == "compute" and isinstance(node.func, ast.Attribute) and not first
+        if computes or (called(node) in _JOINS and re.fullmatch(r"self(\.\w+)+", first)):
+            return ast.unparse(node)
     return ""
 
 

@@ -51,6 +51,8 @@ from xlaprof.analysis.principles import (
     WORTH_SAYING,
 )
 from xlaprof.analysis.statements import nodes
+from xlaprof.analysis.timeline import host
+from xlaprof.analysis.uses import computed_of_all
 from xlaprof.events import Guard, Look
 from xlaprof.text.quantities import duration, percent, plural, size_text, times
 from xlaprof.text.strings import enumerated
@@ -289,10 +291,11 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
         took, count = min(free, looks.total()), sum(facts.run.look_counts[key] for key in looks)
         if line in once and (count < HABIT or took > _LONG_NS * count):
             continue
-        saved = _saved_by_compiling(facts, took) if _runs_one_by_one(looks) else took
+        better = _saves(looks) or bool(_computed_of_all(facts, line, looks))
+        saved = _saved_by_compiling(facts, took) if _runs_one_by_one(looks) and not better else took
         if saved < FELT * running:
             continue
-        better = _saves(looks) or _runs_one_by_one(looks) or _is_shown(line) or _goes_over(facts, line, looks)
+        better = better or _runs_one_by_one(looks) or _is_shown(line) or _goes_over(facts, line, looks)
         least = (DEAR if better and not jit.functions else LARGE) * running
         if took >= max(LOOKED_NS, least, WORTH_SAYING * facts.wall_s * 1e9):
             yield _finding(facts, line, looks, took, saved, running)
@@ -313,9 +316,21 @@ def _is_shown(line: Place) -> bool:
     return any(isinstance(one.value, ast.Call) for one in nodes(line.acting.code, ast.Expr))
 
 
+def _within(facts: Facts, line: Place, looks: Iterable[tuple[int, str]]) -> Iterator[list[Place]]:
+    """The lines of what the line calls, of each look."""
+    for stack, _ in looks:
+        yield list(takewhile(lambda one: one.at != line.at, facts.names.frames(stack)))
+
+
+def _computed_of_all(facts: Facts, line: Place, looks: Iterable[tuple[int, str]]) -> str:
+    """What computes from all that earlier turns kept, at the line or in what it calls; "": nothing is seen to."""
+    codes = chain([line.code], (one.code for lines in _within(facts, line, looks) for one in lines))
+    return next(filter(None, map(computed_of_all, codes)), "")
+
+
 def _goes_over(facts: Facts, line: Place, looks: Iterable[tuple[int, str]]) -> bool:
     """Whether it is a loop, or what the line calls has one: over elements, as a rule."""
-    inside = [list(takewhile(lambda one: one.at != line.at, facts.names.frames(stack))) for stack, _ in looks]
+    inside = list(_within(facts, line, looks))
     called = all(len(lines) < len(facts.names.frames(stack)) for lines, (stack, _) in zip(inside, looks, strict=True))
     return not called or any(one.loop or nodes(one.code, ast.comprehension) for one in chain(*inside))
 
@@ -349,6 +364,9 @@ class _Spine:
             key = one.file, one.func, one.loop
             self._last[key] = max(self._last[key], one.line)
         compiled = {(facts.place(code).file, facts.text(name)) for code, name in known.functions}
+        draws = ((facts.place(stack), one) for (stack, cause), one in facts.run.pauses.items() if cause == host.DATA)
+        #: lines whose call goes through batches in a loop of a library's, which repeats what it calls of the program's
+        self._driving = {place.at for place, one in draws if not place.loop and one.count >= MANY}
         # an older Python knows only the last part of a frame's name
         self._compiled = compiled | {(file, name.rpartition(".")[2]) for file, name in compiled}
 
@@ -356,7 +374,7 @@ class _Spine:
         """The line, of those in the functions of the spine, or the loop to which a look belongs, and whether it is of
         work in turns of a loop beside what is compiled."""
         line, jitted = frames[depth], bool(self._facts.run.jit.functions)
-        turns = any(one.loop for one in frames[depth:])
+        turns = any(one.loop for one in frames[depth:]) or any(one.at in self._driving for one in frames[depth + 1 :])
         if depth:
             return line, turns and (line.at not in self._lines or not (jitted or self._in_compiled(frames[:depth])))
         if jitted or line.at in self._lines or self._in_compiled(frames) or _TRAINS.search(line.code):
@@ -422,6 +440,12 @@ def _finding(
             "Save less often: keep a copy of what is the best so far in memory, and write it at the end of an epoch; "
             "or write it in a background thread. Where a library saves, an option of its says how often "
             "(every_n_epochs of Lightning's ModelCheckpoint, save_strategy of transformers' TrainingArguments)."
+        )
+    elif kept := _computed_of_all(facts, line, looks):
+        advice = (
+            f"{kept} computes from all that was kept in the turns before, and takes longer in each, until that is "
+            "emptied: keep what a turn has (a metric's update()), and compute once after the loop, or at the end of an "
+            "epoch. What each turn shows, compute of that turn alone, or of sums that go on."
         )
     elif _runs_one_by_one(looks):
         part = "it" if place.at == line.at else "what is called there"
