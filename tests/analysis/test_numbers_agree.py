@@ -292,6 +292,24 @@ def test_two_operators_of_a_line_in_the_same_steps_make_no_more_steps() -> None:
     assert (apart.steps, apart.text(40)) == (40, "every step")
 
 
+def test_reads_before_it_is_known_what_a_step_is_are_in_no_more_steps_than_there_are() -> None:
+    """Each update plays six turns first, which end in barriers of their own, and reads twice in each of them."""
+    story = Story()
+    turn, update = story.line(20, "xr.sync()", loops=(12,)), story.line(40, "xr.sync()", loops=(30,))
+    score = story.line(14, "if score.item() > 0:", loops=(12,))
+    for _ in range(9):
+        for _ in range(6):
+            story.trace(2)
+            story.barrier(turn, 4, "turn")
+            story.read(score)
+            story.read(score)
+        story.trace(2)
+        story.barrier(update, 8, "update", trains=True)
+    (finding,) = story.findings("transfer")
+    assert (finding.count, finding.rhythm) == (108, "12 times a step")
+    assert "12 times a step" in finding.cause
+
+
 def test_a_gain_as_exact_as_predictions_are_is_the_cost() -> None:
     story = Story()
     barrier, cat = story.line(20, "xr.sync()"), story.line(12, "x = cat(x, y)")

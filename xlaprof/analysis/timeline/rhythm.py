@@ -33,6 +33,8 @@ class Rhythm(msgspec.Struct):
     def at(self, step: int, count: int = 1) -> None:
         """It happened ``count`` times in the step with this ordinal. Constant cost."""
         self.count += count
+        if step < self.last:
+            self._join_pieces(step)
         if not self.steps:
             self.first = step
         elif step == self.last:
@@ -41,6 +43,14 @@ class Rhythm(msgspec.Struct):
             add_bounded(self.gaps, step - self.last, 1, _GAPS)
         self.last = step
         self.steps += 1
+
+    def _join_pieces(self, step: int) -> None:
+        """Steps are counted from ``step`` on again: those so far were pieces, of steps that ended before it, as many of
+        each as of any other."""
+        self.first = self.first * step // (self.last + 1)
+        self.steps = min(self.steps, step - self.first)
+        self.last = step - 1
+        self.gaps = {1: self.steps - 1} if self.steps > 1 else {}
 
     def at_each(self, first: int, count: int) -> None:
         """Like :meth:`at` for each of ``count`` steps that follow each other, ``first`` the first of them."""
@@ -53,7 +63,7 @@ class Rhythm(msgspec.Struct):
 
     def at_all(self, steps: Sequence[int]) -> None:
         """Like :meth:`at` for each of ``steps``; faster where they are many."""
-        if steps and (not self.steps or len(steps) == 1):
+        if steps and (not self.steps or len(steps) == 1 or steps[0] < self.last):
             self.at(steps[0])
             steps = steps[1:]
         if not steps:
