@@ -141,3 +141,32 @@ def test_a_number_that_another_finding_tells_of_is_not_advised_what_changes_noth
     assert len(findings) == 2
     assert not any("Do the same for self.most" in finding.advice for finding in findings)
     assert not any("self.most" in finding.cause and "dynamic=True" in finding.advice for finding in findings)
+
+
+class Squelch(torch.nn.Module):
+    """What is louder than a limit above its floor is cut to that; the floor rises in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.floor = 0.1
+        self.gain = torch.nn.Linear(3, 3)
+
+    def forward(self, x: Any) -> Any:
+        louder = self.gain(x)
+        return louder.clamp(max=1 + self.floor)
+
+
+def test_an_expression_with_a_number_of_an_object_is_told_at_the_line_that_uses_it(tmp_path: Path) -> None:
+    def program() -> None:
+        squelch = Squelch()
+        fast = torch.compile(squelch, backend="aot_eager")
+        for n in range(5):
+            squelch.floor = 0.1 + n / 100
+            fast(T(3))
+
+    found = observe(tmp_path, program)
+    subjects = {guard.subject for one in found.of(Recompile) for guard in one.guards}
+    assert "(1.0 + self.floor)" in subjects, "PyTorch names no line of the program's for it"
+    findings = found.findings("recompile")
+    assert {one.place.line for one in findings} == {line_of(Squelch.forward, "louder.clamp")}
+    assert all("Keep self.floor in a tensor" in one.advice for one in findings)

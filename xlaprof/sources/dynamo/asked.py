@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
@@ -45,6 +46,17 @@ def ends_a_loop(file: str, line: int) -> bool:
         if isinstance(loop, ast.While | ast.For) and any(_leaves(one, line) for one in _turn(loop.body)):
             return True
     return False
+
+
+@lru_cache(maxsize=64)
+def using(file: str, line: int, expression: str) -> int:
+    """The first line, in the function around ``line``, that uses what the expression reads of an object
+    (``self.clip`` of ``(1.0 + self.clip)``); 0: none does, or the text is not there."""
+    paths = set(re.findall(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+", expression))
+    around = _function(file, line) if paths else None
+    walked = ast.walk(around) if around is not None else ()
+    reads = (one for one in walked if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Load))
+    return min((one.lineno for one in reads if ast.unparse(one) in paths), default=0)
 
 
 def _leaves(node: ast.AST, line: int) -> bool:

@@ -21,6 +21,7 @@ from xlaprof.recording.stacks import RawFrame, is_library
 from xlaprof.sources.unrolled import Unrolled
 
 from . import conversions, cuda_graphs, hints, process
+from .asked import using
 from .breaks import user_name
 from .code import form_of
 from .guards import Guard, subject
@@ -319,6 +320,8 @@ class Emitter:
         frames = tuple(one for one in whole if not is_library(one.file, None))
         if not frames and is_library(function.file, None):
             frames = stacks.user_frames()
+        elif not frames and guard.kind == "value" and (line := using(function.file, function.line, guard.subject)):
+            frames = (RawFrame(function.file, line, function.name),)
         size = f"{guard.subject}.size()[{guard.dim}]" if guard.kind == "shape" else guard.subject
         return events.Guard(
             kind=guard.kind,

@@ -188,8 +188,14 @@ def value(guard: Guard, case: Case) -> str:
 
 def _holder(guard: Guard) -> tuple[str, str]:
     """What a number lies in, or it itself, and that it is a buffer, if a module has it."""
-    held = container(guard) or guard.subject
+    held = container(guard) or _read_in(guard.subject)
     return held, " (a buffer, if it is a module's)" if "." in held else ""
+
+
+def _read_in(subject: str) -> str:
+    """``self.clip`` of ``(1.0 + self.clip)``: what of an expression somebody can set, where that is one thing."""
+    read = set(re.findall(r"[^\W\d][\w.]*", subject)) if subject.startswith("(") else set()
+    return read.pop() if len(read) == 1 else subject
 
 
 def _switch(guard: Guard, case: Case) -> str:
@@ -224,7 +230,7 @@ def _choice(guard: Guard, case: Case) -> str:
 
 def _number(guard: Guard, case: Case, values: Sequence[str]) -> str:
     """Of a number: a step, a seed, a rate, a size."""
-    name, (held, buffer) = guard.subject, _holder(guard)
+    name, (held, buffer) = _read_in(guard.subject), _holder(guard)
     if case.function:
         how = f"with {name} in a tensor{buffer}"
         if "drop" in case.function.lower():
