@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from xlaprof.analysis.evidence.reading import SCALAR, advise_read
+from xlaprof.analysis.evidence.reading import ONCE, SCALAR, advise_read
 from xlaprof.analysis.statements import draws_one
 from xlaprof.analysis.uses import Use, read_of, selection
+from xlaprof.sources.jax import Jax
 
 
 @pytest.mark.parametrize(
@@ -162,3 +163,11 @@ def test_what_selects_as_many_elements_as_values_decide(code: str, selected: str
 )
 def test_a_line_that_draws_one_number_has_a_method_that_can_draw_many(code: str, method: str) -> None:
     assert draws_one(code) == method
+
+
+def test_a_number_that_gets_a_name_in_a_loop_may_end_it_and_is_not_to_be_read_after_it_without_a_word() -> None:
+    way = advise_read("jax.Array: one number", "", "residual = float(norm)", ONCE, Jax.vocabulary)
+    assert way.advice.startswith("Where residual decides whether the loop goes on (a tolerance), test the value of the")
+    assert "Else keep the sum of the values on the device" in way.advice
+    kept = advise_read("jax.Array: one number", "", "report(float(norm))", ONCE, Jax.vocabulary)
+    assert kept.advice.startswith("Keep the sum of the values"), "nothing on another line has it"

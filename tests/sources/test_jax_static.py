@@ -146,6 +146,60 @@ def test_a_method_that_is_jitted_again_in_each_call_is_a_function_compiled_again
     assert run.finding.count == 3
 
 
+def minmod(slope: Any, state: Any) -> Any:
+    return jnp.minimum(1.0, jnp.maximum(0.0, slope)) * state["height"]
+
+
+def superbee(slope: Any, state: Any) -> Any:
+    return jnp.maximum(jnp.minimum(2.0 * slope, 1.0), 0.0) * state["height"]
+
+
+def blended(slope: Any, state: Any) -> Any:
+    return jnp.tanh(slope) * state["height"] + state["weight"] * slope
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_one_code_made_for_each_of_three_functions_is_three_programs_that_somebody_wants(
+    tell: Tell, rounds: int, wrapped: bool
+) -> None:
+    """A solver that is made for each slope limiter, one of which has a parameter more. Made for each again, it is
+    compiled again for nothing."""
+
+    def solver(limiter: Any) -> Any:
+        def flux(state: Any) -> Any:
+            return limiter(state["height"] / 2.0, state)
+
+        def advance(state: Any) -> Any:
+            return {**state, "height": state["height"] + 0.1 * (flux if wrapped else limiter)(*args(state))}
+
+        def args(state: Any) -> tuple[Any, ...]:
+            return (state,) if wrapped else (state["height"] / 2.0, state)
+
+        return jax.jit(advance)
+
+    def program() -> None:
+        for limiter in (minmod, superbee, blended, lambda slope, state: slope * state["height"]) * rounds:
+            state = {"height": np.ones(16, np.float32)} | ({"weight": np.float32(0.5)} if limiter is blended else {})
+            solve = solver(limiter)
+            for _ in range(4):
+                state = solve(state)
+
+    run = tell(program)
+    assert len(run.of("advance")) == 4 * rounds
+    found = [one for one in run.report.findings if one.kind == "recompile"]
+    assert sum(one.count for one in found) == 4 * (rounds - 1), [one.cause for one in found]
+    assert all("Each call has a new function object of the same code" in one.cause for one in found)
+
+
+def test_two_lambdas_on_other_lines_are_other_code_and_one_that_is_made_again_is_not() -> None:
+    one, other = (lambda x: x + 1), (lambda x: x * 2)
+    made = [lambda x: x - 1 for _ in range(2)]
+    codes = [static.parts("limiter", function)[0][1].code for function in (one, other, *made)]
+    assert len(set(codes)) == 3
+    assert codes[2] == codes[3]
+
+
 def test_programs_are_said_to_be_dropped_where_they_were(tell: Tell) -> None:
     f = jax.jit(lambda x: x + 1)
 

@@ -219,6 +219,13 @@ _USES = {
     Use.OTHER: _KEEP._replace(advice=_KEEP.advice + "; what is computed with it, compute on the device"),
 }
 
+#: of a number that gets a name, in a loop of its own: a line further down may test it
+_BOUND = _KEEP._replace(
+    advice="Where {bound} decides whether the loop goes on (a tolerance), test the {one} of the turn before, which is "
+    "computed while this turn runs, or test every {turns} turns. Else keep the {value} {words.keep} and read it "
+    "{often}; what is computed with it, compute on the device",
+    remedy="",
+)
 _TURNS_TOO = _Way(
     "Choose on the device within the loop at {loop} ({words.arrays}.where). Where the value decides on the number of "
     "turns as well, run the most that it can take, so that a turn which is not needed changes nothing: with the choice "
@@ -274,13 +281,19 @@ def advise_read(
         way = _COMPUTED
     elif way is _KEEP and once and "append" in read.words:
         way = _STACK
+    targets = [one for line in nodes(code, ast.Assign) for one in line.targets if isinstance(one, ast.Name)]
+    if way is _USES[Use.OTHER] and once and targets:
+        way = _BOUND
     often = {ONCE: "once, after the loop", LATER: "a step later, when it is computed"}
     value = "loss" if any("loss" in word for word in read.words) else "value"
+    of_all = f"sum of the {value}{'es' if value == 'loss' else 's'}"
     advice = way.advice.format(
         often=often.get(every, f"every {every} steps"),
         turns=MANY,
         end="" if once else ", or at the end",
-        value=f"sum of the {value}{'es' if value == 'loss' else 's'}" if once else value,
+        value=of_all if once else value,
+        one=value,
+        bound=targets[0].id if targets else "",
         name=name if name != _CALLED else "a call on this line",
         words=words,
         loop=named(turns),

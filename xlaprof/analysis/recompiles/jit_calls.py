@@ -85,7 +85,8 @@ def sort_out(facts: Facts) -> Sorted:
         elif first.kind == "evicted":
             groups.setdefault((first.kind,), []).append(record)
         elif event.code:
-            groups.setdefault((event.code, event.func, first.kind, name, first.dim), []).append(record)
+            other = bool(_modes(record))  # the same code around another function, beside what is made anew
+            groups.setdefault((event.code, event.func, first.kind, name, first.dim, other), []).append(record)
         elif place.at not in joins:
             groups.setdefault((place.at, event.func, first.kind, name, first.dim), []).append(record)
     beside: list[list[JitRecord]] = []  # of operations that may have a program for every shape
@@ -236,6 +237,10 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
     """Whether somebody chose these: sizes that are round (buckets), or the few modes of a static argument. A number is
     a mode where the set-up already needs all of its values, and many steps after it no other."""
     changes = [record.event.changes[0] for record in group]
+    if changes[0].kind == "function":
+        modes = {value for record in group for value in _modes(record)}
+        written = not any(value[0] in "'\"" for value in modes)  # functions: somebody wrote each of them
+        return all(map(_modes, group)) and (written or len(modes) <= HABIT)
     if changes[0].kind in ("static", "field"):
         values = {value for change in changes for value in (change.old, change.new)}
         if len(values) > HABIT or not any(map(NUMBER.fullmatch, values)):
@@ -263,6 +268,15 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
     pays = shared or cheap or are_doubled(sizes)
     several = len(sizes) > 2 or (shared and changes[0].dim > 0)  # two sizes of a batch are a whole and a last one
     return several and are_chosen(sizes) and pays
+
+
+def _modes(record: JitRecord) -> set[str]:
+    """What the closure of a function holds that is another one than in any call before, and no number: the kernel, the
+    loss or the mode that it was made for, each of which needs a program. Empty: what it holds was there before."""
+    changes = record.event.changes
+    held = changes[1:] if changes[0].kind == "function" else []
+    modes = (one for one in held if one.kind == "field" and one.old and one.new)
+    return {text for one in modes for text in (one.old, one.new) if not NUMBER.fullmatch(text)}
 
 
 def _is_warm_up(facts: Facts, group: list[JitRecord]) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from itertools import compress
 from operator import ne
 from typing import Any, NamedTuple
 from weakref import ref
@@ -173,13 +172,15 @@ def nearest(now: Signature, earlier: list[Signature]) -> Signature | None:
     return min(reversed(earlier), key=lambda one: _distance(now, one), default=None)
 
 
-def _distance(now: Signature, before: Signature) -> tuple[int, int, int]:
-    """Things that differ: of the arguments; of these their sizes, which vary more often than all else; and others."""
+def _distance(now: Signature, before: Signature) -> tuple[int, int, int, int]:
+    """Things that differ: of the arguments; of these their sizes, which vary more often than all else; others; and what
+    a closure holds."""
     names = now.leaves.keys() | before.leaves.keys()
     pairs = ((now.leaves.get(name, _NOTHING), before.leaves.get(name, _NOTHING)) for name in names)
     apart = [_apart(one, other) for one, other in pairs if one is not other and one != other]
     sizes = sum(size for size, _ in apart)
-    return sum(map(sum, apart)), sizes, (now.context != before.context) + (now.options != before.options)
+    others = (now.context != before.context) + (now.options != before.options)
+    return sum(map(sum, apart)), sizes, others, sum(one != before.held.get(name) for name, one in now.held.items())
 
 
 def _apart(one: Leaf, other: Leaf) -> tuple[int, int]:
@@ -198,6 +199,14 @@ def differences(now: Signature, before: Signature, names: tuple[str, ...] = ()) 
         if now.leaves.get(name, _NOTHING) != before.leaves.get(name, _NOTHING)
         for change in (_of_leaf(name, before.leaves.get(name, _NOTHING), now.leaves.get(name, _NOTHING)),)
     ]
+    held = [
+        _of_leaf(name, before.held.get(name, _NOTHING), one)
+        for name, one in now.held.items()
+        if one != before.held.get(name)
+    ]
+    if any(change.kind == "field" and now.held[change.name].fixed.code for change in held):
+        # what it calls is other code: no arguments would make it the same program
+        return [ArgumentChange("function"), *held, *found][:_CHANGES]
     if found:
         return found[:_CHANGES]
     if now.more != before.more:
@@ -212,9 +221,7 @@ def differences(now: Signature, before: Signature, names: tuple[str, ...] = ()) 
         return [ArgumentChange("parameter")]
     if before.function() is now.function() is not None:
         return [ArgumentChange("unknown")]
-    held = (_of_leaf(name, before.held.get(name, _NOTHING), one) for name, one in now.held.items())
-    differs = (now.held[name] != before.held.get(name) for name in now.held)
-    return [ArgumentChange("function"), *compress(held, differs)][:_CHANGES]
+    return [ArgumentChange("function"), *held][:_CHANGES]
 
 
 def _of_tree(now: Signature, before: Signature) -> Iterator[ArgumentChange]:
@@ -243,7 +250,7 @@ def _listed(names: list[str], of: Signature) -> str:
 
 def _of_leaf(name: str, before: Leaf, now: Leaf) -> ArgumentChange:
     if sort := now.sort or before.sort:
-        if isinstance(now.fixed.same, tuple) and before.fixed.text == now.fixed.text:
+        if isinstance(now.fixed.same, tuple) and before.fixed._replace(same=None) == now.fixed._replace(same=None):
             sort = "anew"
         return ArgumentChange(sort, name, str(before), str(now))
     if before.shape != now.shape:

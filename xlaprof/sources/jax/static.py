@@ -53,6 +53,7 @@ class Fixed(NamedTuple):
 
     text: str
     same: int | tuple[Same, ...] | None = None
+    code: int = 0  # of a function, a digest of what it does: two lambdas have one name
 
 
 def parts(path: str, value: Any) -> list[Part]:
@@ -63,9 +64,10 @@ def parts(path: str, value: Any) -> list[Part]:
         return [(path, Fixed(_named(type(value)), (Same(value),)))]
 
 
-def held(function: Any) -> Iterator[Part]:
-    """What the closure of a function holds that tells two objects of the same code apart: numbers and texts, functions,
-    and tuples of these with names, as an optimizer is. What else it holds may be large, and is not looked at."""
+def held(function: Any, deep: int = 2) -> Iterator[Part]:
+    """What the closure of a function holds that tells two objects of the same code apart: numbers and texts, functions
+    with what theirs hold, and tuples of these with names, as an optimizer is. What else it holds may be large, and is
+    not looked at."""
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
         try:
@@ -76,6 +78,8 @@ def held(function: Any) -> Iterator[Part]:
         for path, one in fields or [(name, value)]:
             if type(one) in _PLAIN or isinstance(one, FunctionType | MethodType):
                 yield from parts(path, one)
+            if deep > 1 and path == name and isinstance(one, FunctionType):
+                yield from ((f"{name}.{inner}", what) for inner, what in held(one, deep - 1))
 
 
 def _parts(path: str, value: Any, deep: int) -> Iterator[Part]:
@@ -110,7 +114,7 @@ def _whole(value: Any) -> Fixed | None:
     if callable(value) and owner is not None and hasattr(value, "__func__"):  # a method: Python compares what it is of
         return Fixed(_shown(value), (Same(owner), Same(value.__func__)))
     if isinstance(value, type) or type(value).__eq__ in _BY_IDENTITY:
-        return Fixed(_shown(value), (Same(value),))
+        return Fixed(_shown(value), (Same(value),), hash(getattr(value, "__code__", 0)))
     return None
 
 
