@@ -91,7 +91,7 @@ def shape(guard: Guard, case: Case) -> str:
     is_last_batch = len(taken) <= 2 and dims == [0] and before is not None and now is not None and now < before
     others = [(one, dims_of(some)) for one, some in _by_input(case.others)]
     if is_last_batch:
-        pad = f"pad the last batch to {before} or pass drop_last=True to the DataLoader"
+        pad = f"pad the last batch to {before} or leave it out (drop_last=True, where a DataLoader draws it)"
     elif len(dims) == 1 and 1 < len(taken) <= HABIT and are_chosen(map(str, taken)):
         pad = f"keep these {len(taken)} sizes, each of which is compiled once"
     else:
@@ -201,9 +201,12 @@ def _read_in(subject: str) -> str:
 def _switch(guard: Guard, case: Case) -> str:
     """Of True and False by turns, by which a line branches or loops."""
     (instead, does), (held, buffer) = NEEDS[case.need], _holder(guard)
-    gate = ", or, where one of them leaves x as it is, x + on * (branch(x) - x)" * (case.need == "condition")
+    gate, of = "", "0 and 1"
+    if case.need == "condition":  # torch.where takes a torch.bool alone
+        gate = ", or, where one of them leaves x as it is, x + on * (branch(x) - x)"
+        of = "torch.bool (for on, of 0 and 1)"
     return (
-        f"{instead}{gate}, with {held} in a tensor{buffer} of 0 and 1: the line {does}, which needs a Python value, "
+        f"{instead}{gate}, with {held} in a tensor{buffer} of {of}: the line {does}, which needs a Python value, "
         "and each combination of values has a graph of its own."
     )
 
