@@ -38,7 +38,7 @@ def test_the_page_names_the_mistake_its_line_its_cost_and_what_to_do() -> None:
     assert "| x = x.to(device)" in text
     assert "costs 500 ms" in text
     assert "from i64[32,16] to i64[8,16]" in " ".join(text.split())
-    assert "Fix: Pad the last batch to 32 or pass drop_last=True" in text
+    assert "Fix: Pad the last batch to 32 or leave it out." in text
 
 
 def test_a_clean_run_says_so_and_nothing_else() -> None:

@@ -33,6 +33,24 @@ def counts(model: Any, values: Any, **options: Any) -> Callable[[], Any]:
     return program
 
 
+def repeated(x: Any, k: int) -> Any:
+    for _ in range(k):
+        x = x + 1
+    return x
+
+
+def turn(x: Any) -> Any:
+    return x + 1
+
+
+def masked(x: Any, k: Any) -> Any:
+    return x + (torch.arange(8) < k).sum()
+
+
+def picked(x: Any, k: int) -> Any:
+    return (torch.sin, torch.cos, torch.tan, torch.exp)[k](x)
+
+
 class Schedule:
     """A schedule's factor, in an object that is no module."""
 
@@ -213,6 +231,32 @@ def by_name(x: Any, name: str) -> Any:
 
 
 CHANGING = [
+    Case(
+        "number that is needed",
+        calls(picked, *((T(3), k) for k in (1, 2, 3))),
+        "use few values",
+        calls(picked, *((T(3), k) for k in (1, 2, 2))),
+        left=1,
+    ),
+    Case(
+        "passes, few",
+        calls(repeated, *((T(3), k) for k in (2, 3, 4))),
+        "let it take few values",
+        calls(repeated, *((T(3), k) for k in (2, 4, 4))),
+        left=1,
+    ),
+    Case(
+        "passes, one turn",
+        calls(repeated, *((T(3), k) for k in (2, 3, 4)), dynamic=True),
+        "Compile what one turn computes, a function of its own, and leave the loop around it uncompiled",
+        calls(turn, *((T(3),) for k in (2, 3, 4) for _ in range(k)), dynamic=True),
+    ),
+    Case(
+        "passes, masked",
+        calls(repeated, *((T(3), k) for k in (2, 3, 4))),
+        "drop with torch.where what is beyond, with k in a tensor",
+        calls(masked, *((T(3), torch.tensor(k)) for k in (2, 3, 4))),
+    ),
     Case(
         "counter of a module",
         counts(Counting(2), STEPS),

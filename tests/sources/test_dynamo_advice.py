@@ -41,16 +41,6 @@ def at_times(*, read: bool) -> Callable[[], Any]:  # a schedule's
     return program
 
 
-def repeated(x: Any, k: int) -> Any:
-    for _ in range(k):
-        x = x + 1
-    return x
-
-
-def masked(x: Any, k: Any) -> Any:
-    return x + (torch.arange(8) < k).sum()
-
-
 def listed(x: Any) -> Any:
     return T(3) * list(range(x.shape[0]))[-1] + x.sum()
 
@@ -328,19 +318,6 @@ RECOMPILATIONS = [
         calls(times, (T(3), 0.5), (T(3), 0.7), dynamic=False),
         "torch.tensor(k)",
         calls(times, (T(3), torch.tensor(0.5)), (T(3), torch.tensor(0.7)), dynamic=False),
-    ),
-    Case(
-        "number that is needed",
-        calls(repeated, *((T(3), k) for k in (2, 3, 4))),
-        "use few values",
-        calls(repeated, *((T(3), k) for k in (2, 4, 4))),
-        left=1,
-    ),
-    Case(
-        "mask instead",
-        calls(repeated, *((T(3), k) for k in (2, 3, 4))),
-        " of one size and a mask.",
-        calls(masked, *((T(3), torch.tensor(k)) for k in (2, 3, 4))),
     ),
     Case(
         "attribute",

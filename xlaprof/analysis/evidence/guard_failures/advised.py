@@ -274,6 +274,13 @@ def _number(guard: Guard, case: Case, values: Sequence[str]) -> str:
             f"Keep {name} in a tensor{buffer} instead of a Python number, where the code only computes with it"
             f"{shared}{_otherwise(guard, case, values)}"
         )
+    if case.need == "loop":  # to trace a loop makes a constant of the number of its turns, whatever is dynamic
+        instead, does = NEEDS[case.need]
+        return (
+            f"Compile what one turn computes, a function of its own, and leave the loop around it uncompiled; or "
+            f"{instead[:1].lower()}{instead[1:]}, with {held} in a tensor; or let it take few values: the line {does}, "
+            f"and {_EACH}"
+        )
     if case.specialized or (case.dynamic == "True" and _can_vary(case)):
         return (
             f"The code needs the number (an index, a loop, a slice, a condition), so that each value of {name} has a "
