@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.kind import Kind
@@ -89,7 +91,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     if eager.turns:
         stack, name = next(iter(eager.turns.items()))
         advice = (
-            f"Call {name} once for all that the comprehension at {short(facts.place(stack))} goes through: jax.vmap of "
+            f"Call {name} once for all that the comprehension at {short(_own(facts, stack))} goes through: jax.vmap of "
             f"it, under jax.jit, over what differs, stacked in arrays."
             + f" Of the rest: {advice[:1].lower()}{advice[1:]}"
             * bool(outside)
@@ -132,6 +134,11 @@ def _brought_again(facts: Facts, eager: Eager) -> Iterator[tuple[int, Place]]:
         many = again and one.count >= HABIT and one.bytes >= max(_LARGE * one.count, NEARLY_ALL * whole)
         if many and place.at in eager.lines:
             yield stack, place
+
+
+def _own(facts: Facts, stack: int) -> Place:
+    """The program's line, whatever library wraps what it calls."""
+    return replace(facts.place(stack), library=())
 
 
 def _decides(line: Place) -> bool:

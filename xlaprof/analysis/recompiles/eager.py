@@ -57,6 +57,8 @@ _MAKES = (
     ("/equinox/", "eqx.filter_jit around the function that makes the model"),
 )
 
+_WRITES = "/flax/nnx/"  # a library whose jitted functions update the objects that they are given
+
 
 def bodies(facts: Facts) -> dict[Body, Eager]:
     """Those that run many such operations, and take long."""
@@ -133,13 +135,16 @@ def _computes(facts: Facts, stack: int) -> bool:
 
 
 def in_comprehensions(facts: Facts) -> dict[int, str]:
-    """Stacks of lines that call a jitted function in a comprehension, and its name: no turn needs another's result."""
+    """Stacks of lines that call a jitted function in a comprehension, and its name: no turn needs another's result,
+    but where a turn binds it to a name, or writes it into what it is given, as functions under ``nnx.jit`` do."""
     found = {}
     for one in facts.run.jit.functions.values():
         name = facts.text(one.name)
         for stack in one.callers if name else ():
-            code = facts.place(stack).code
+            code, library = facts.place(stack).code, facts.place(stack).library
             loops = [node for node in nodes(code, ast.expr) if isinstance(node, ast.ListComp | ast.GeneratorExp)]
+            if nodes(code, ast.NamedExpr) or any(_WRITES in line.file for line in library):
+                continue
             inside = {call for loop in loops for call in ast.walk(loop.elt) if isinstance(call, ast.Call)}
             if inside and (name in map(called, inside) or inside.issuperset(nodes(code, ast.Call))):
                 found[stack] = name
