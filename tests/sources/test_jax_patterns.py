@@ -172,6 +172,40 @@ def test_the_finding_stands_at_the_loop_that_calls_what_could_be_one_program(tmp
     assert "blur's loop (or all of it, where the turns are few" in finding.advice
 
 
+def test_what_a_loop_does_with_numpy_stays_outside_of_the_function_to_jit(tmp_path: Path) -> None:
+    """A glider whose wind tunnel is NumPy's: no loop around it can be one program, and the plan of a turn can."""
+
+    def plan(lift: Any, air: Any) -> Any:
+        for _ in range(4):
+            air = jnp.tanh(air * lift + jnp.roll(air, 1)) - jnp.abs(air).mean()
+        return jnp.clip(air, -1, 1)
+
+    def tunnel(air: Any, flaps: Any) -> Any:
+        gusts = np.sort(np.outer(air, air), axis=1)
+        return (gusts.mean(1) + flaps).astype(np.float32)
+
+    def fly(plan: Any, lift: Any, air: Any) -> Any:
+        for _ in range(20):
+            flaps = plan(lift, air)  # here
+            air = tunnel(air, np.asarray(flaps))
+        return air
+
+    def program(plan: Any) -> None:
+        air, lift = np.ones(200, np.float32), jnp.full((), 0.7)
+        until = time.perf_counter() + 3
+        while time.perf_counter() < until:
+            air = fly(plan, lift, air)
+
+    found, _ = report(tmp_path / "before.log", lambda: program(plan))
+    [finding] = [one for one in found.findings if one.kind == "op_by_op"]
+    assert finding.place.code == "flaps = plan(lift, air)  # here"
+    assert "plan's loop (or all of it, where the turns are few" in finding.advice
+    assert "A whole loop can be in it" not in finding.advice
+    assert "Draw NumPy's random numbers before it" in finding.advice
+    found, _ = report(tmp_path / "after.log", lambda: program(jax.jit(plan)))
+    assert [one for one in found.findings if one.kind == "op_by_op"] == []
+
+
 def test_a_loop_that_reads_whether_to_go_on_becomes_one_function(tmp_path: Path) -> None:
     def relax(x: Any) -> Any:
         return x * 0.999, jnp.abs(x).max()

@@ -22,7 +22,7 @@ from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import HABIT, LITTLE, MOST, NAMED, NEARLY_ALL
-from xlaprof.analysis.recompiles.eager import Body, Eager, bodies, way
+from xlaprof.analysis.recompiles.eager import Body, Eager, bodies, on_host, way
 from xlaprof.analysis.recompiles.jit_calls import of_other_sizes
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.events import Execute, OutsideOperations
@@ -33,6 +33,11 @@ from xlaprof.vocabulary import fill
 #: each call of it gives scan a function that is new
 _UNJITTED = "and a scan outside of a jitted function is compiled at every call"
 _SCANNED = f"A whole loop can be in it, as a jax.lax.scan or fori_loop ({_UNJITTED}). "
+#: traced is what Python does in the first call, and no more after that
+_DRAWN = (
+    "Draw NumPy's random numbers before it, and pass them as arguments: drawn within, every call would have those of "
+    "the first."
+)
 _LARGE = 1_024  # bytes of data that comes again: numbers and positions come by chance
 
 
@@ -60,9 +65,13 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     looped = any(one.loop for one in within)
     hidden = 1 - eager.felt_ns / max(1, eager.ns)
     beside = f", and for {percent(hidden)} of that the device had other work" if hidden >= LITTLE else ""
-    loops = "the body of the loop"
+    loops = f"the body of the loop at line {within[0].loop}" if looped and within[0].loop else "the body of the loop"
     again = [facts.place(stack) for stack in facts.once(of_other_sizes)]
-    apart = any((one.file, one.func) == body[:2] for one in again)  # no function under jax.jit can have all of it
+    # whether no function under jax.jit can have all of it
+    apart = any((one.file, one.func) == body[:2] for one in again)
+    turns = facts.once(on_host)
+    apart |= any((*body[:2], one.loop) in turns for one in within[:1])
+    scanned = not apart and (body.call.file, body.call.func, body.call.loop) not in turns
     if body.call.line and not apart:
         loops = f"what {body.func} computes"
         if looped:  # as one program all turns would stand one after the other in it
@@ -86,7 +95,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         "is set-up or logging."
         if decides.line and decides.loop
         else f"Put {loops} into one function under jax.jit: one dispatch for all, and XLA fuses what follows each "
-        f"other. {'' if apart else _SCANNED}What is set-up or logging, do with NumPy."
+        f"other. {_SCANNED * scanned}What is set-up or logging, do with NumPy. {_DRAWN}"
     )
     if eager.turns:
         stack, name = next(iter(eager.turns.items()))

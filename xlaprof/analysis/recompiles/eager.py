@@ -11,16 +11,19 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.reading import SCALARS
 from xlaprof.analysis.fold.jit import JitTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS, MANY, NAMED, NEARLY_ALL, NOTICED
 from xlaprof.analysis.recompiles.jit_calls import compiled_outside, dropped
-from xlaprof.analysis.statements import called, nodes
+from xlaprof.analysis.statements import called, names, nodes
+from xlaprof.analysis.uses import Use, read_of
 from xlaprof.text.quantities import duration, plural
 from xlaprof.text.strings import enumerated, package_path
 
 _OF_KEYS = re.compile(r"^(_?threefry|_?random|unstack$|stage$)")  # operations on keys, and their unpacking
+_NUMPY = frozenset({"np", "numpy"})
 _MANY = 200  # operations of a function: fewer are set-up
 _EACH_NS = 200_000  # that one takes Python, on a busy machine: what is beyond is the jitted function's
 
@@ -65,7 +68,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     turns = facts.once(in_comprehensions)
     outside = {stack: one.count for stack, one in facts.run.jit.outside.items()}
     outside |= {stack: max(facts.run.executions_at.get(stack, 0), outside.get(stack, 0)) for stack in turns}
-    jitted = _calls_jitted(facts) if outside else frozenset()
+    jitted = _calls_jitted(facts).union(one[:2] for one in facts.once(on_host)) if outside else frozenset()
     again = compiled_outside(facts)
     groups: dict[Body, list[int]] = {}
     for stack in sorted(outside, key=lambda stack: -outside[stack]):
@@ -215,6 +218,31 @@ def _calls_jitted(facts: Facts) -> frozenset[tuple[str, str]]:
     return frozenset((place.file, place.func) for place in callers)
 
 
+def on_host(facts: Facts) -> frozenset[tuple[str, str, int]]:
+    """The functions, and the loops in them, that have work of the host in their turns, as an environment's step: none
+    of them can be jitted as a whole, whatever else is done about it. NumPy was seen to work in it at a line that runs
+    nothing of JAX's, or it goes on with what it brings to the host, an array or a whole number."""
+    computing = {facts.place(stack).at for stack in (*facts.run.jit.outside, *facts.run.jit.callers)}
+    found: list[int] = []
+    for stack in {stack for stack, _ in facts.run.looks}:
+        line = facts.place(stack)
+        if line.at not in computing and _calls_numpy(line.code):
+            found.append(stack)
+    for stack, op in facts.run.reads:
+        scalar = facts.text(op) in SCALARS
+        read = read_of(facts.place(stack).code, scalar=scalar)
+        if read.written and read.use == (Use.WHOLE if scalar else Use.OTHER):
+            found.append(stack)
+    ways = (way(facts, stack) for stack in found)
+    turns = (lines for lines in ways if any(line.loop for line in lines))
+    return frozenset((one.file, one.func, one.loop) for lines in turns for one in lines)
+
+
+def _calls_numpy(code: str) -> bool:
+    roots = (next(reversed([*names(call.func)]), "") for call in nodes(code, ast.Call))
+    return not _NUMPY.isdisjoint(roots)
+
+
 def _called_by(facts: Facts, stack: int, jitted: frozenset[tuple[str, str]]) -> Place:
     """The line all of whose operations can be one program: the innermost of a function that also calls jitted ones, for
     what it calls does not. Where none does, the innermost line."""
@@ -223,7 +251,8 @@ def _called_by(facts: Facts, stack: int, jitted: frozenset[tuple[str, str]]) -> 
 
 
 def _body(facts: Facts, stack: int, jitted: frozenset[tuple[str, str]]) -> Body | None:
-    """The largest function on a stack that a loop calls and that has nothing jitted in it: its call is one program.
+    """The largest function on a stack that a loop calls and that has nothing in it that is jitted, or done on the
+    host: its call is one program.
 
     What a library calls, as the layers of a model, is not called by the program. None: no line is known.
     """
