@@ -223,19 +223,17 @@ def on_host(facts: Facts) -> frozenset[tuple[str, str, int]]:
     of them can be jitted as a whole, whatever else is done about it. NumPy was seen to work in it at a line that runs
     nothing of JAX's, or it goes on with what it brings to the host, an array or a whole number."""
     computing = {facts.place(stack).at for stack in (*facts.run.jit.outside, *facts.run.jit.callers)}
-    found: list[int] = []
+    found: list[Place] = []
     for stack in {stack for stack, _ in facts.run.looks}:
-        line = facts.place(stack)
-        if line.at not in computing and _calls_numpy(line.code):
-            found.append(stack)
+        line, lines = facts.place(stack), way(facts, stack)
+        if line.at not in computing and _calls_numpy(line.code) and any(one.loop for one in lines):
+            found += lines
     for stack, op in facts.run.reads:
         scalar = facts.text(op) in SCALARS
         read = read_of(facts.place(stack).code, scalar=scalar)
-        if read.written and read.use == (Use.WHOLE if scalar else Use.OTHER):
-            found.append(stack)
-    ways = (way(facts, stack) for stack in found)
-    turns = (lines for lines in ways if any(line.loop for line in lines))
-    return frozenset((one.file, one.func, one.loop) for lines in turns for one in lines)
+        if read.written and read.use == (Use.WHOLE if scalar else Use.OTHER):  # at the end of a function it may be one
+            found += (one for one in way(facts, stack) if one.loop)
+    return frozenset((one.file, one.func, one.loop) for one in found)
 
 
 def _calls_numpy(code: str) -> bool:
