@@ -323,7 +323,10 @@ def _otherwise(guard: Guard, case: Case, values: Iterable[str]) -> str:
             ". A float is a variable, unless torch._dynamo.config.specialize_float is set, or an operator is given it "
             f"that takes a Python number (write that one with tensors): here {_EACH}"
         )
-    return "; or compile with dynamic=True, which makes it a variable of the graph from the first call, and all sizes as well."
+    return (
+        "; or compile with dynamic=True, which makes it a variable of the graph from the first call, and all sizes as "
+        "well."
+    )
 
 
 # -- what is passed
