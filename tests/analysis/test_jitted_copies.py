@@ -92,3 +92,21 @@ def test_a_state_that_the_device_copies_costs_its_share_of_what_the_program_read
         assert "The device copies for 1.28 s of its time in it." in one.cause
         assert one.gain_s == one.cost_s, "the host waited for all of it"
     assert not any("findings tell of" in one.why for one in story.report().jax.charges), "no compilation"
+
+
+@pytest.mark.parametrize(("copies_ms", "found"), [(8, 1), (1, 0)])
+def test_a_copy_that_is_a_tenth_of_the_steps_is_told_however_long_the_run_compiles(copies_ms: int, found: int) -> None:
+    """A histogram of 20 MiB that each batch adds to, 100 s of compiling, and 4 s of steps."""
+    story, mib = Jitted(), 20 << 20
+    count, name = story.line(39, "bins = count(bins, batch)", outer=(90,), loops=(38,)), story.text("count")
+    story.emit(Undonated(story.now, name, count, ["bins"], arrays=1, bytes=mib, calls=16))
+    story.execute("step", 1, story.call)
+    story.made(ms=100_000)
+    for turn in range(100):
+        with story.step("step"):
+            if turn == 0:
+                story.emit(JitProgram(story.now, name, count, program=1, arguments=mib, results=mib, accessed=2 * mib))
+            story.execute("count", copies_ms, count)
+            story.spend(40)
+    told = story.found("donation")
+    assert [one.place.line for one in told] == [39] * found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import xlaprof
 from sources.jitted import Told, told
 from xlaprof.analysis.model import JitProgramStat
 from xlaprof.events import JitProgram, Undonated
+from xlaprof.sources.jax import programs
 from xlaprof.sources.jax.collectives import exchanges
 
 SIDE = 1024  # 4 MiB an array
@@ -289,3 +291,19 @@ def test_how_a_parameter_is_divided_is_read_in_each_form() -> None:
     assert forced("devices=[2,1,2]<=[4] last_tile_dims={manual}") == [("state['w']", "dimension 0 in 2")]
     assert forced("replicated") == []
     assert forced("maximal device=1") == []
+
+
+class _Array:
+    """What can be referred to weakly."""
+
+
+def test_an_array_that_another_thread_holds_in_passing_is_none_that_the_program_keeps() -> None:
+    leaf, other = programs._Leaf(0, "tables", 4 << 20), programs._Leaf(0, "tables", 4 << 20)
+    passing, kept = _Array(), _Array()
+    leaf.of.append(weakref.ref(passing))
+    assert not leaf.is_held(())
+    del passing
+    assert not leaf.is_held(())
+    assert (leaf.gone, leaf.of) == (1, [])
+    other.of.append(weakref.ref(kept))
+    assert [other.is_held(()) for _ in range(2)] == [False, True], "it is there still"

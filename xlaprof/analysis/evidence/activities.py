@@ -207,7 +207,8 @@ def copying(facts: Facts) -> list[Copied]:
         if needs is not None and needs.largest.accessed:
             moved = 2 * event.bytes / (needs.largest.accessed * needs.largest.devices)
             device = round(facts.busy_s({needs.largest.program}) * 1e9 * min(1.0, moved))
-        felt = max(call.total if call is not None else 0, device) >= FELT * facts.idle.window_s * 1e9
+        took = max(call.total if call is not None else 0, device)
+        felt = took >= FELT * facts.idle.window_s * 1e9 or took >= DEAR * facts.working_s * 1e9  # beside compiling
         if share >= DEAR and (event.bytes >= _BYTES or felt):
             found.append(Copied(event, share, call, device))
     return found

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _LARGE = 1 << 20  # bytes of an array: what smaller ones take nobody misses
 _LOOKED_AT = 16  # calls after which it is said
+_PASSING = 1  # times that an array may outlive its call by one: another thread looks at a frame that had it
 _ENOUGH = 3  # of a function that is called no more often
 _LEAVES = 4_096  # of a call: of more it is not known
 
@@ -70,19 +71,22 @@ def _collective(rec: Recorder, one: collectives.Exchange) -> Collective:
 class _Leaf:
     """An array among the arguments, with a result of its shape."""
 
-    __slots__ = ("argument", "at", "bytes", "gone", "of")
+    __slots__ = ("argument", "at", "bytes", "gone", "late", "of")
 
     def __init__(self, at: int, argument: str, size: int) -> None:
         self.at, self.argument, self.bytes = at, argument, size  # at: among the leaves of a call
         self.of: list[weakref.ref[Any]] = []  # in the calls of which it is not known yet, the latest last
         self.gone = 0  # calls after which nothing held it
+        self.late = 0  # times that something did
 
     def is_held(self, ours: Collection[int]) -> bool:
-        """Whether the program holds one of an earlier call; ``ours``: ids of arrays that we hold ourselves."""
+        """Whether the program holds those of earlier calls; ``ours``: ids of arrays that we hold ourselves. One that is
+        gone by the next look was held in passing."""
         left = [(one, array) for one in self.of if (array := one()) is not None]
         self.gone += len(self.of) - len(left)
         self.of = [one for one, _ in left]
-        return any(id(array) not in ours for _, array in left)
+        self.late += any(id(array) not in ours for _, array in left)
+        return self.late > _PASSING
 
 
 class Arguments:
