@@ -470,3 +470,29 @@ def test_the_reads_of_a_decoder_beside_the_training_are_counted_in_its_own_loop(
         story.read(ended)
     story.finish()
     assert [(one.kind, one.place.line, one.count) for one in story.findings("transfer")] == [("transfer", 31, 30)]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("if change.max().item() < tolerance:", "; where a value ends the loop early, read it every few turns"),
+        ("residual = change.max().item()", "Where residual decides whether the loop goes on"),
+    ],
+)
+def test_a_read_beside_the_training_that_may_end_its_loop_is_not_moved_behind_it(code: str, words: str) -> None:
+    """The turns of a solver that stops when it has settled: its barrier comes before the read already."""
+    story = Story()
+    barrier, settled = story.line(12, "torch_xla.sync()", loops=(10,)), story.line(44, "torch_xla.sync()", loops=(40,))
+    read = story.line(45, code, loops=(40,))
+    for _ in range(40):
+        story.trace(5)
+        story.barrier(barrier, 10)
+    for _ in range(30):
+        story.trace(5)
+        story.barrier(settled, 10, graph="relax")
+        story.read(read)
+    story.finish()
+    (finding,) = story.findings("transfer")
+    assert words in finding.advice
+    assert "stops" not in finding.advice, "a test that stops the loop cannot wait until it has ended"
+    assert "sync()" not in finding.advice, "the loop has its barrier"

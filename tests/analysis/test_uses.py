@@ -61,7 +61,11 @@ def test_a_value_that_the_loops_condition_looks_at_decides_whether_to_go_on() ->
 @pytest.mark.parametrize(
     ("use", "lines"),
     {
-        Use.GOES_ON: ["while (gap := (x - old).norm().item()) > 1e-3:", "while not settled and n < 50:"],
+        Use.GOES_ON: [
+            "while (gap := (x - old).norm().item()) > 1e-3:",
+            "while not settled and n < 50:",
+            "if shift.abs().max().item() < 1e-4: break",
+        ],
         Use.DECIDES: [
             "saturated = bool(pressure.amax() > limit)",
             "ready = warm and full",

@@ -19,7 +19,7 @@ from xlaprof.analysis.statements import called, given, names, nodes, parsed
 class Use(IntEnum):
     """Of several in one line the smallest counts."""
 
-    GOES_ON = 0  # the condition of a while
+    GOES_ON = 0  # the condition of a while, or of a break
     DECIDES = 1
     ASSERTS = 2
     SIZES = 3  # a slice, range(), a shape
@@ -188,7 +188,7 @@ def _taker(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> Use:
             case ast.Assert():
                 return Use.ASSERTS
             case ast.If() if parent.test is node:
-                return Use.DECIDES
+                return Use.GOES_ON if any(isinstance(one, ast.Break) for one in parent.body) else Use.DECIDES
             case ast.IfExp() if parent.test is node:
                 use = Use.DECIDES
             case ast.BoolOp() | ast.Compare() | ast.UnaryOp(op=ast.Not()):

@@ -175,7 +175,7 @@ _USES = {
     ),
     Use.DECIDES: _Way(
         "Decide on the device ({words.arrays}.where, a mask{picks}), for the whole tensor at once; a test that only "
-        "stops or reports may look {often}",
+        "{stops}reports may look {often}{goes_on}",
         "to decide",
         "chosen = {words.arrays}.where(condition, one, other)  # decided on the device",
     ),
@@ -294,6 +294,8 @@ def advise_read(
         value=of_all if once else value,
         one=value,
         bound=targets[0].id if targets else "",
+        stops="" if once else "stops or ",
+        goes_on="; where a value ends the loop early, read it every few turns" if once else "",
         name=name if name != _CALLED else "a call on this line",
         words=words,
         loop=named(turns),

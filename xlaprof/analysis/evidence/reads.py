@@ -99,7 +99,7 @@ class Reads:
         records = [one for one in own if not (one.nth and one.stack in facts.once(growing))]
         if self.barrier:
             self.graphs = [one for one in records if one.again]
-        elif self.alone and _has_own(facts, self.stacks[0]):
+        elif self.alone and has_own(facts, self.stacks[0]):
             loop = head(facts.names.loop(self.stacks[0]))
             alike = (one for one in facts.run.compiles if head(facts.names.loop(one.stack)) == loop)
             first = next(alike, None)
@@ -333,7 +333,7 @@ def is_own_graph(facts: Facts, record: CompileRecord) -> bool:
     # a number, as a class's, differs from that of the turn before, and what was computed before is again: without the
     # reads one graph would hold all turns of the loop, with all their numbers
     numbers = record.change is not None and record.change.what in ("scalar", "argument")
-    if numbers and 2 * record.again > record.ops and _has_own(facts, record.stack):
+    if numbers and 2 * record.again > record.ops and has_own(facts, record.stack):
         tallies = [tally for (stack, _), tally in facts.run.reads.items() if stack == record.stack]
         return record.nth < max(ceil(tally.count / max(1, tally.rhythm.steps)) for tally in tallies)
     steps = max((site.executed for site in facts.barriers.values()), default=0)
@@ -379,13 +379,13 @@ def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> Literal["in_steps", 
         return "in_steps"
     if facts.run.barriers <= 1:
         return "count"
-    own = tally.looped and _has_own(facts, stack)
+    own = tally.looped and has_own(facts, stack)
     if tally.looped < tally.count and (own or facts.names.heads(stack) & _working_loops(facts)):
         return "count"
     return "looped"
 
 
-def _has_own(facts: Facts, stack: int) -> bool:
+def has_own(facts: Facts, stack: int) -> bool:
     """Whether the innermost loop of these reads has no barrier: its turns after the last one are like the others."""
     loop = facts.names.loop(stack)
     return bool(loop.line) and not any(head(loop) in facts.names.heads(barrier) for barrier in facts.barriers)

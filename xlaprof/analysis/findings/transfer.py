@@ -17,6 +17,7 @@ from xlaprof.analysis.evidence.reads import (
     Reads,
     goes_over,
     habits,
+    has_own,
     loop_within_step,
     takes_elements,
     takes_of_the_same,
@@ -60,7 +61,8 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     after = f", after the barrier ({named(barrier)})" * bool(
         barrier.line and way.is_when and "barrier" not in way.advice and not follows
     )
-    alone = often == ONCE and not reads.barrier and not elements  # nothing else ends the turns of its loop
+    # nothing else ends the turns of its loop
+    alone = often == ONCE and not reads.barrier and not elements and has_own(facts, reads.stacks[0])
     if alone and facts.words.barrier and ("after the loop" in way.advice or reads.graphs):
         after = f"; end every turn of the loop with {facts.words.barrier}, before a read"
     name = (
