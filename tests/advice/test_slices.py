@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from xlaprof.torch_xla.distributed.parallel_loader import MpDeviceLoader
 
 import xlaprof.runtime as xr
 from tests.advice.taken import Case, Program, findings, observe, take
@@ -287,3 +288,36 @@ def test_both_bounds_of_each_of_two_slices_are_recorded(tmp_path: Path) -> None:
     bounds = {("start of aten::slice", False), ("end of aten::slice", False)}
     assert any(all(one.count(bound) == 2 for bound in bounds) for one in named)
     assert not any(own for one in named for _, own in one), "the write that follows has the same numbers"
+
+
+class Encoder(torch.nn.Module):
+    """Adds its marks of 16 positions, of which it takes as many as the frames are."""
+
+    marks: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("marks", torch.arange(96.0).reshape(1, 16, 6) / 96)
+        self.mix = torch.nn.Linear(6, 6)
+
+    def forward(self, frames: torch.Tensor, marks: torch.Tensor | None = None) -> torch.Tensor:
+        if marks is None:
+            marks = self.marks[:, : frames.shape[1]]
+        return self.mix(marks.cos() + frames).square().mean()
+
+
+def test_a_slice_that_is_none_at_full_length_belongs_to_the_size_of_the_batch(tmp_path: Path) -> None:
+    def program() -> None:
+        encoder = Encoder().to(DEVICE)
+        optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
+        batches = [torch.full((4, length, 6), 0.5) for length in (16,) * 6 + (13, 15, 16, 13, 11, 15)]
+        for frames in MpDeviceLoader(batches, torch.device(DEVICE)):
+            loss = encoder(frames)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    (finding,), _ = recompiled(program, tmp_path / "run.log")
+    assert finding.change is not None
+    assert (finding.change.old, finding.change.new, finding.count) == ("f32[4,16,6]", "f32[4,13,6]", 3)
+    assert "pad it to 16 " in finding.advice, "the length at which no slice is needed is one of them"

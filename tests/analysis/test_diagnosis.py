@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from xlaprof.analysis.diagnosis import cause, parts
@@ -66,6 +67,24 @@ def test_where_operations_came_an_input_counts_only_if_one_line_made_it_before_a
     assert (change.what, change.made) == ("shape", 7)
     parameter, after = shape(name="net.weight.grad", made=7, role="grad"), shape(made=7)
     assert found(path(""), added=1, roles=[""], inputs=[parameter, after]).what == "operation"
+
+
+@pytest.mark.parametrize("came", [True, False])
+@pytest.mark.parametrize(("name", "what"), [("aten::slice", "shape"), ("aten::sin", "operation")])
+def test_a_slice_that_is_none_at_full_length_comes_and_goes_with_the_size(came: bool, name: str, what: str) -> None:
+    """``table[:, :n]`` before a batch is read, the first as long as the table; other operations are a path."""
+    block = path("").block
+    assert block is not None
+    own = [Operation(name, 6)]
+    sides = {"new": own, "added": 1} if came else {"new": [], "added": 0, "old": own, "removed": 1}
+    sliced = Difference("operation", block=msgspec.structs.replace(block, condition=5, **sides))
+    read = msgspec.structs.replace(shape(), expected=Operation("aten::mm", 3))
+    counts = {"added": int(came), "removed": int(not came), "roles": [""]}
+    assert found(sliced, read, **counts).what == what
+    assert len(parts(Compile(0, 1, 2, "ab", 5, 1, 1, diff=GraphDiff(differences=[sliced, read], **counts)))) == 1
+    assert found(sliced, read, **{**counts, "added": 4}).what == "operation", "more came than the slice"
+    elsewhere = msgspec.structs.replace(shape(), expected=Operation("aten::mm", 2))
+    assert found(sliced, elsewhere, **counts).what == "operation", "another line takes it"
 
 
 def test_which_gradients_there_are_follows_from_the_path() -> None:

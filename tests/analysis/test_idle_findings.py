@@ -1,10 +1,10 @@
 """The device idles again and again while the host does something else: what that is, where, and what it cost."""
 
 import pytest
-from story import Story, clean
+from story import MS, Story, clean
 
 from xlaprof.analysis.occurrences import occurrences
-from xlaprof.events import Batches, Hole, Scope
+from xlaprof.events import Batches, Hole, Look, Scope
 
 from .compiling import Compiling
 from .test_gaps import Watched, idle_gaps
@@ -230,6 +230,45 @@ def test_workers_that_are_started_for_each_of_many_passes_are_advised_to_stay() 
         (finding,) = story.findings("idle_gap")
         assert words in finding.advice
         assert finding.place.line == (8 if workers else 30)
+
+
+@pytest.mark.parametrize(("ms", "steps", "pays"), [(4, 60, False), (4, 1500, True), (25, 60, True)])
+def test_workers_are_advised_where_they_pay(ms: float, steps: int, pays: bool) -> None:
+    """To start them takes a second or so, and to hand a batch over some ms."""
+    story = Story()
+    draws, barrier = story.line(8, "for clip in loader:"), story.line(12, "xr.sync()")
+    for _ in range(steps):
+        story.data(ms, draws)
+        story.trace(1)
+        story.barrier(barrier, 2)
+        story.wait()
+    story.finish()
+    (finding,) = story.findings("idle_gap")
+    assert finding.operation == "data wait"
+    assert ("more DataLoader workers" in finding.advice) == pays
+    assert ("does not pay" in finding.advice) != pays
+
+
+@pytest.mark.parametrize(("looks", "line"), [((21, 21, 21, 21), 21), ((21, 21, 24, 24), 24), ((21,), 24)])
+def test_what_few_looks_agree_on_makes_the_batch_not_the_line_that_pads(looks: tuple[int, ...], line: int) -> None:
+    """A collate function that decodes at line 21, with a library, and pads at line 24, where its size is found."""
+    story = Story()
+    draws, barrier = story.line(8, "for clip in loader:"), story.line(12, "xr.sync()")
+    pads = story.line(24, "return F.pad(rows, (0, room))", func="collate")
+    story.emit(Batches(story.now, draws, pads))
+    codes = {21: "decode(rows)", 24: "return F.pad(rows, (0, room))"}
+    seen = {at: story.line(at, code, func="collate", outer=(8,)) for at, code in codes.items()}
+    for step in range(60):
+        began = story.now
+        story.data(25, draws)
+        if step < len(looks):
+            story.emit(Look(began, 90 * MS, seen[looks[step]], state="data"))
+        story.trace(1)
+        story.barrier(barrier, 2)
+        story.wait()
+    story.finish()
+    (finding,) = story.findings("idle_gap")
+    assert finding.place.line == line
 
 
 @pytest.mark.parametrize("state", ["data", "python"])

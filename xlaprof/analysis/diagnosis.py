@@ -26,6 +26,7 @@ _GRADIENTS = frozenset({"zero_grad", "grad"})
 _NUMBERS = frozenset({"scalar", "argument", "size"})
 #: arguments of views, as the runtime's own write through one has them, after the tensor and the value
 _VIEWS = {"slice": ("dim", "start", "end", "step"), "select": ("dim", "index")}
+_SLICE = "aten::slice"
 _WRITES = " of xlaprof.scatter:aten."
 
 Hyperparameters = list[tuple[str, float]]
@@ -65,6 +66,7 @@ def _on_their_own(diff: GraphDiff) -> Iterator[Difference]:
     A write through a view has the numbers of the view, which the program called.
     """
     path = bool(diff.added or diff.removed)
+    slices = _slices_by_size(diff)
     if path:
         yield from _of_one_line(diff)
     shapes = any(one.kind in _INPUTS for one in (*diff.inputs, *diff.differences))
@@ -73,7 +75,8 @@ def _on_their_own(diff: GraphDiff) -> Iterator[Difference]:
         if called and one.kind in _NUMBERS and _is_own(one):
             continue
         if one.block is not None:
-            if ("" in one.block.roles and not one.block.barrier) or set(one.block.roles) == {"state"}:
+            path_taken = "" in one.block.roles and not one.block.barrier and not slices
+            if path_taken or set(one.block.roles) == {"state"}:
                 yield one
         elif _part_of_training(one.came) or (path and one.kind in _FOLLOWS):
             continue
@@ -154,7 +157,7 @@ def _first(diff: GraphDiff) -> Difference | None:
     """
     found, path = diff.differences, bool(diff.added or diff.removed)
     # where operations of the forward pass came or went, later inputs differ by chance, unless one line made both
-    forward = "" in diff.roles
+    forward = "" in diff.roles and not _slices_by_size(diff)
     common = [d for d in takewhile(lambda d: d.block is None, found) if not d.name and not _part_of_training(d.came)]
     inputs = [d for d in (common if path else found) if d.kind in _INPUTS]
     inputs += [d for d in _of_one_line(diff) if path]
@@ -185,6 +188,25 @@ def _of_one_line(diff: GraphDiff) -> Iterator[Difference]:
             parameters.add(one.made)
         elif one.made not in parameters:
             yield one
+
+
+def _slices_by_size(diff: GraphDiff) -> bool:
+    """Whether all that came or went are slices, beside an input of another size that the same operation takes.
+
+    A slice as long as the tensor itself is no operation (``table[:, :n]``, where a batch is as long as the table): it
+    comes and goes with the size. The backward pass follows.
+    """
+    blocks = [one.block for one in diff.differences if one.block is not None]
+    forward = [block for block in blocks if "" in block.roles]
+    sliced = (one.name == _SLICE for block in forward for one in (*block.old, *block.new) if not one.role)
+    whole = all(len(one.old) == one.removed and len(one.new) == one.added for one in forward)
+    told = sum(one.removed + one.added for one in blocks) == diff.removed + diff.added
+    taken = (
+        one.expected is not None and one.came is not None and one.expected.stack == one.came.stack
+        for one in diff.differences
+        if one.kind == "shape" and not one.name and not _part_of_training(one.came)
+    )
+    return bool(forward) and whole and told and all(sliced) and any(taken)
 
 
 def _is_of_another_module(one: Difference) -> bool:

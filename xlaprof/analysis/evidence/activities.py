@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import count
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -19,16 +20,18 @@ from xlaprof.analysis.fold.jit import memory
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Head, Names, head
 from xlaprof.analysis.places import culprit, short
-from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS, MOST, PART
+from xlaprof.analysis.principles import DEAR, FELT, GLANCE_NS, HABIT, LONG_S, LOOKED_NS, MOST, NEARLY_ALL, PART
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.timeline.occasions import rhythm
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.events import Undonated
+from xlaprof.text.quantities import duration
 
 from .facts import Facts
 
 _BYTES = 32 << 20  # of arguments that are copied: for less memory alone nobody changes a program
+_AGREED_NS = HABIT / 5 * LOOKED_NS  # of looks at one line: three are no chance
 _UNSURE = frozenset({host.GLIMPSE, host.CPU})
 _NO_ACTIVITY = frozenset({host.TRACING, host.IMPORT})  # recording operations; once in a process
 
@@ -319,3 +322,62 @@ def _lies_between(line: Place, before: Place, after: Place) -> bool:
     if before.line <= after.line:
         return before.line <= line.line <= after.line
     return line.line >= before.line or line.line <= after.line  # back to the head of the loop
+
+
+# -- batches
+
+
+def drawing(facts: Facts, maker: Place, seen: Mapping[int, int]) -> Place:
+    """The line of what makes a batch that takes most of its time, as looks at who draws found it; else it.
+
+    ``maker`` is where a size is found, which need not take long: of few looks those that agree say more.
+    """
+    lines: Counter[Place] = Counter()
+    for stack, ns in (*((stack, ns) for (stack, _), ns in facts.run.looks_drawing.items()), *seen.items()):
+        own = (one for one in facts.names.frames(stack) if not one.library)  # whatever of a library's it runs
+        inside = (one for one in own if (one.file, one.func) == (maker.file, maker.func))
+        if (line := next(inside, None)) is not None:
+            lines[line] += ns
+    place, ns = next(iter(lines.most_common(1)), (maker, 0))
+    whole = lines.total()
+    return place if whole >= LOOKED_NS or (whole >= _AGREED_NS and ns >= NEARLY_ALL * whole) else maker
+
+
+def load_ahead(facts: Facts, loader: bool, total: float, waits: int) -> str:
+    """What to do about ``waits`` waits for a batch, of ``total`` ns.
+
+    Workers take a second or so to start, with all that the process has loaded, and some ms to hand a batch over.
+    """
+    ahead = f", or load ahead: {facts.words.load_ahead}"
+    if not loader:
+        ahead = f", or make it ahead, in {facts.words.background}"
+    elif total < LONG_S * 1e9 and total < GLANCE_NS * waits:
+        ahead = (
+            "; to load ahead does not pay, for workers take longer to start, and to hand a batch over, than these waits"
+        )
+    return (
+        "Make a sample cheaper (once, before the loop over epochs, what is the same in each; with operations on whole "
+        f"arrays in place of a loop over elements){ahead}."
+    )
+
+
+def workers_started(facts: Facts) -> tuple[str, Place] | None:
+    """The advice, and the line that draws, where starting workers for each pass is a good part of the wait for data."""
+    starts = [one for one in facts.run.batches if one.workers]
+    stacks, waited = {one.stack for one in starts}, sum(one.dur for one in starts)
+    whole = sum(one.total for (stack, cause), one in facts.run.pauses.items() if cause == host.DATA and stack in stacks)
+    if len(starts) < HABIT or waited < PART * whole:
+        return None
+    longest = max(starts, key=attrgetter("dur"))
+    advice = (
+        f"Pass persistent_workers=True to the DataLoader: its workers ({longest.workers}) are started anew in each of "
+        f"{len(starts)} passes, and the first batch of each waits for that, {duration(waited / 1e9)} in all. For "
+        "batches that are made quickly, num_workers=0 may take less."
+    )
+    return advice, facts.place(longest.stack)
+
+
+def maker_of(facts: Facts) -> Place:
+    """The dataset, or collate function, that makes the batches; NOWHERE: there are several, or it is not known."""
+    made = {facts.place(one.made) for one in facts.run.batches if one.made}
+    return made.pop() if len(made) == 1 else NOWHERE

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from heapq import nlargest
 from operator import attrgetter
@@ -29,11 +29,15 @@ from xlaprof.analysis.evidence.activities import (
     activities,
     activity_of,
     copying,
+    drawing,
     element_loop,
     heaviest,
     innermost,
     is_librarys,
+    load_ahead,
+    maker_of,
     recording,
+    workers_started,
 )
 from xlaprof.analysis.evidence.collecting import COLLECTS, asked, asked_for
 from xlaprof.analysis.evidence.compiled_functions import calls_beside
@@ -45,7 +49,17 @@ from xlaprof.analysis.fold.tallies import PauseTally
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import cited, culprit, short, span
-from xlaprof.analysis.principles import FELT, GLANCE_NS, HABIT, LARGE, LOOKED_NS, MOST, NEARLY_ALL, PART, WORTH_SAYING
+from xlaprof.analysis.principles import (
+    FELT,
+    GLANCE_NS,
+    HABIT,
+    LARGE,
+    LOOKED_NS,
+    MOST,
+    NEARLY_ALL,
+    PART,
+    WORTH_SAYING,
+)
 from xlaprof.analysis.recompiles.eager import bodies, jitted_calls
 from xlaprof.analysis.statements import draws_one
 from xlaprof.analysis.sums import grouped, merged
@@ -221,7 +235,7 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
         if cause == host.DATA and waits.count >= HABIT:
             loop = facts.place(stack)
             made = (facts.place(one.made) for one in run.batches if one.stack == stack and one.made)
-            drawn.setdefault(_drawing(facts, next(made, loop), {}), {})[stack] = waits
+            drawn.setdefault(drawing(facts, next(made, loop), {}), {})[stack] = waits
     running = facts.running_s * 1e9
     for place, loops in drawn.items():
         whole = merged(PauseTally, loops.values())
@@ -230,7 +244,7 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
             continue
         places = list(map(facts.place, loops))
         keys = frozenset((stack, run.main_thread) for stack in loops)
-        drawing = " and ".join(dict.fromkeys(map(short, places)))
+        drawn_at = " and ".join(dict.fromkeys(map(short, places)))
         cost = total / 1e9
         yield facts.finding(
             "idle_gap",
@@ -240,11 +254,11 @@ def _waits_for_data(facts: Facts) -> Iterator[Finding]:
             counted=Matching(DataWait, ("stack", "tid"), keys),
             cost_s=cost,
             cause=(
-                f"What is compiled waits while the next batch is drawn at {drawing}{_made_at(place, places[0])}: "
+                f"What is compiled waits while the next batch is drawn at {drawn_at}{_made_at(place, places[0])}: "
                 f"{duration(cost)} in {plural(count, 'wait')}, {percent(total / running)} of the time that neither "
                 "compiling nor imports took."
             ),
-            advice=_load_ahead(facts),
+            advice=load_ahead(facts, True, total, count),
             evidence=(f"{duration(cost / count)} each, longest {duration(longest / 1e9)}",),
             also=places,
         )
@@ -273,46 +287,6 @@ def _collects(facts: Facts) -> Iterator[Finding]:
             advice=_SELDOMER,
             evidence=(f"{duration(cost / whole.count)} each, longest {duration(whole.most / 1e9)}",),
         )
-
-
-def _drawing(facts: Facts, maker: Place, seen: Mapping[int, int]) -> Place:
-    """The line of what makes a batch that takes most of its time, as looks at who draws found it; else it."""
-    lines: Counter[Place] = Counter()
-    for stack, ns in (*((stack, ns) for (stack, _), ns in facts.run.looks_drawing.items()), *seen.items()):
-        inside = (one for one in facts.names.frames(stack) if (one.file, one.func) == (maker.file, maker.func))
-        if (line := next(inside, None)) is not None:
-            lines[line] += ns
-    return max(lines, key=lines.__getitem__) if lines.total() >= LOOKED_NS else maker
-
-
-def _load_ahead(facts: Facts, loader: bool = True) -> str:
-    ahead = f"load ahead: {facts.words.load_ahead}" if loader else f"make it ahead, in {facts.words.background}"
-    return (
-        "Make a sample cheaper (once, before the loop over epochs, what is the same in each; with operations on whole "
-        f"arrays in place of a loop over elements), or {ahead}."
-    )
-
-
-def _workers_started(facts: Facts) -> tuple[str, Place] | None:
-    """The advice, and the line that draws, where starting workers for each pass is a good part of the wait for data."""
-    starts = [one for one in facts.run.batches if one.workers]
-    stacks, waited = {one.stack for one in starts}, sum(one.dur for one in starts)
-    whole = sum(one.total for (stack, cause), one in facts.run.pauses.items() if cause == host.DATA and stack in stacks)
-    if len(starts) < HABIT or waited < PART * whole:
-        return None
-    longest = max(starts, key=attrgetter("dur"))
-    advice = (
-        f"Pass persistent_workers=True to the DataLoader: its workers ({longest.workers}) are started anew in each of "
-        f"{len(starts)} passes, and the first batch of each waits for that, {duration(waited / 1e9)} in all. For "
-        "batches that are made quickly, num_workers=0 may take less."
-    )
-    return advice, facts.place(longest.stack)
-
-
-def _maker(facts: Facts) -> Place:
-    """The dataset, or collate function, that makes the batches; NOWHERE: there are several, or it is not known."""
-    made = {facts.place(one.made) for one in facts.run.batches if one.made}
-    return made.pop() if len(made) == 1 else NOWHERE
 
 
 def _is_recorded(activity: Activity) -> bool:
@@ -349,17 +323,17 @@ def _explain(facts: Facts, activity: Activity) -> _Told:
         loop = activity.line if activity.line.line else _longest_pause(facts, host.DATA)
         place = loop if not place.line or _is_recorded(activity) else place
         loader = any(cause == host.DATA for _, cause in facts.run.pauses)  # else the program's own generator
-        advice = _load_ahead(facts, loader)
+        advice = load_ahead(facts, loader, activity.total, activity.gaps)
         keeps_up = facts.loading_s < facts.uncompiling_s - activity.total / 1e9  # while the device works
         if loader and activity.rhythm.every > 1 and keeps_up:  # a wait at the begin of each pass
             advice = (
                 "Let the loader go on from pass to pass (one iterator over all epochs, workers that stay), so that it "
                 "loads while the last batches train."
             )
-        elif started := _workers_started(facts):
+        elif started := workers_started(facts):
             advice, place = started
-        elif loader and (maker := _maker(facts)).line:
-            place = _drawing(facts, maker, activity.lines)
+        elif loader and (maker := maker_of(facts)).line:
+            place = drawing(facts, maker, activity.lines)
         return f"waits for its next batch{_made_at(place, loop)}", advice, place, "data wait"
     if kind == host.CHECKPOINT:
         advice = "Do so less often, or copy the state to the host and write it in a background thread."
