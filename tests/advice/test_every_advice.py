@@ -56,6 +56,7 @@ ELSEWHERE = {
     "Call {} once for all that the comprehension": "test_one_call_of_vmap_for_all_that_a_comprehension_goes_through",
     "Pass {} as a tensor (torch.tensor({}))": "test_what_is_advised_against_recompilations",
     "Pass the tensor, {}, in place of {}": "test_what_is_advised_against_recompilations",
+    "Draw NumPy's random numbers before it": "test_numpys_random_numbers_are_drawn_before_the_jitted_function",
     "Do without the reset": "test_without_the_reset_nothing_is_compiled_again",
     "Look for something that grows with the number of steps": "test_steps_that_go_through_all_earlier_ones_get_slower",
     "Put a barrier (sync()) between its parts": "test_two_graphs_of_half_the_size_are_no_finding",

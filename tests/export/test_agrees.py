@@ -234,7 +234,7 @@ def test_each_finding_is_a_page_of_text_with_line_code_change_gain_and_fix(tmp_p
     assert "decoder.py:46 in train" in again
     assert "\n    tokens = torch.tensor([tokenizer.encode(passage)" in again
     assert "from s64&#91;8,97&#93; to s64&#91;5,97&#93;" in again
-    assert "**Fix:** Pad the last batch to 8 or pass drop&#95;last=True".replace("&#95;", "_") in again
+    assert "**Fix:** Pad the last batch to 8 or leave it out." in again
     assert "* Gain if fixed: 1.72 s" in again
     assert "| compile | 3.48 s | 43% |" in pages["report"]
 

@@ -206,6 +206,30 @@ def test_what_a_loop_does_with_numpy_stays_outside_of_the_function_to_jit(tmp_pa
     assert [one for one in found.findings if one.kind == "op_by_op"] == []
 
 
+def test_numpys_random_numbers_are_drawn_before_the_jitted_function() -> None:
+    """The caution beside that advice: within the function every call has those of the first; before it, its own."""
+
+    def blurred(x: Any, rng: Any) -> Any:
+        return given(x, [rng.uniform(0.5, 1.5) for _ in range(4)])
+
+    def given(x: Any, gains: Any) -> Any:
+        for gain in gains:
+            x = jnp.tanh(x * gain) - jnp.abs(x).mean()
+        return x
+
+    x, within, passed = jnp.ones(200), jax.jit(blurred, static_argnums=1), jax.jit(given)
+    rng = np.random.default_rng(0)
+    by_itself = [blurred(x, rng) for _ in range(3)]
+    rng = np.random.default_rng(0)
+    drawn_before = [passed(x, rng.uniform(0.5, 1.5, 4).astype(np.float32)) for _ in range(3)]
+    rng = np.random.default_rng(0)
+    drawn_within = [within(x, rng) for _ in range(3)]
+    for one, other in zip(by_itself, drawn_before, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    assert not np.allclose(by_itself[0], by_itself[1], rtol=1e-3)
+    assert all(np.array_equal(one, drawn_within[0]) for one in drawn_within)
+
+
 def test_a_loop_that_reads_whether_to_go_on_becomes_one_function(tmp_path: Path) -> None:
     def relax(x: Any) -> Any:
         return x * 0.999, jnp.abs(x).max()
