@@ -41,9 +41,9 @@ RECENT = 2_000
 _GROWS_S = 2.0
 #: While a long log is read, the time between two reports is so many times what one takes.
 _PATIENCE = 24
-#: The same, at most, at the end of a log that grows. Reports of news rest a 40th of it, so half of the time is the most
+#: The same, at most, at the end of a log that grows. Reports of news rest a 60th of it, so half of the time is the most
 #: that they take.
-REST = 40.0
+REST = 60.0
 #: Seconds, at least, between two reports without news, for who looks more often than that,
 CALM_S = 0.2
 #: and the share of a core that the process takes: what reading, drawing and all else leave of it, reports may have.
@@ -74,7 +74,7 @@ class Feed:
         cpu: Callable[[], float] = time.process_time,
     ) -> None:
         """``rest``: the time between two reports at the end of the log is so many times what one takes, and at least
-        ``calm_s``; where something has been compiled a 40th of the first. ``share``: less than that, where the process
+        ``calm_s``; where something has been compiled a 60th of the first. ``share``: less than that, where the process
         has taken less than this share of a core (``cpu``: its seconds) since the last one began; 0: never."""
         self.path = path
         self._calm_s, self._share = calm_s, share

@@ -14,7 +14,7 @@ from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.tallies import Site
 from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction, StepStats
 from xlaprof.analysis.principles import DEAR, FELT, LONG_S, MANY, MOST, NOTICED, SHOWN, TRIFLE, WORTH_SAYING
-from xlaprof.analysis.sums import grouped, median
+from xlaprof.analysis.sums import median
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.whatif.replay import NOTHING, Cut, WhatIf, together
@@ -59,8 +59,7 @@ class Facts:
     @cached_property
     def ran_at(self) -> dict[int, list[int]]:
         """By stack of the barrier or read: the programs that ran there, in order."""
-        cuts = grouped(self.run.cuts, lambda cut: cut[0])
-        return {stack: [program for _, program in ran] for stack, ran in cuts.items()}
+        return self.run.cuts.by_stack()
 
     @cached_property
     def read_at(self) -> list[Place]:

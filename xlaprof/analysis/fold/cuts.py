@@ -43,3 +43,12 @@ class Cuts:
     def __iter__(self) -> Iterator[Cut]:
         known = list(self._numbers)
         return (known[number] for number in self._order)
+
+    def by_stack(self) -> dict[int, list[int]]:
+        """By stack: the programs that ran there, in order."""
+        found: dict[int, list[int]] = {}
+        into = [(found.setdefault(stack, []).append, program) for stack, program in self._numbers]
+        for number in self._order:
+            append, program = into[number]
+            append(program)
+        return found

@@ -371,13 +371,13 @@ def _side_by_side(facts: Facts) -> frozenset[tuple[int, int]]:
 
 def is_of_another_value(facts: Facts, record: CompileRecord, change: Change) -> bool:
     """Whether another value is read than before, of other operations or rank: in one trace there is no other path."""
-    if (record.program, change.against) not in facts.once(_side_by_side):
-        return False
     if change.what == "shape":
-        return len(dims(change.old)) != len(dims(change.new))
-    if change.role:  # numbers and operations of training
-        return change.what in ("operation", "argument")
-    return change.what == "operation" and change.added > 0 < change.removed
+        other = len(dims(change.old)) != len(dims(change.new))
+    elif change.role:  # numbers and operations of training
+        other = change.what in ("operation", "argument")
+    else:
+        other = change.what == "operation" and change.added > 0 < change.removed
+    return other and (record.program, change.against) in facts.once(_side_by_side)
 
 
 def _before_the_read(facts: Facts, change: Change) -> Change:

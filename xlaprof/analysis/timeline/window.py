@@ -89,7 +89,7 @@ class Window:
         self.carried: dict[int, Split] = {}  # ordinal of an open step -> its settled part
         self.settle_when = _SETTLE_AT
         #: settles what is held in columns, if it can: of long recordings (:mod:`.columns.settle`)
-        self.at_once: Callable[[Window], bool] | None = None
+        self.at_once: Callable[[Window, bool], bool] | None = None
 
     def add_hole(self, start: int, end: int, before: int, after: int) -> None:
         holes = self.holes
@@ -182,7 +182,7 @@ class Window:
 
     def settle(self, final: bool = False) -> None:
         """Turn what can change no more into totals; with ``final``, everything."""
-        if final or self.at_once is None or not self.at_once(self):
+        if self.at_once is None or not self.at_once(self, final):
             self._settle(final)
 
     def _settle(self, final: bool) -> None:

@@ -279,7 +279,7 @@ class StepsPanel(Panel[Drawn | None]):
 def _parts(group: tuple[Bar, ...], top: float, dark: bool) -> list[tuple[float, str]]:
     """The parts of a step on average, each with its colour, from the bottom; in proportion where they pass ``top``."""
     count = sum(bar.count for bar in group)
-    summed = [sum(bar.parts[n] for bar in group) / count for n in range(len(PARTS))]
+    summed = [sum(seconds) / count for seconds in zip(*(bar.parts for bar in group), strict=True)]
     share = min(1.0, top / sum(summed)) if sum(summed) > 0 else 1.0
     named = zip(PARTS, summed, strict=True)
     return [(seconds * share, colour(name, dark)) for (name, _), seconds in named if seconds > 0]

@@ -67,7 +67,7 @@ class _Pending(NamedTuple):
     end: Column
     worked: Column
 
-    def settle(self, horizon: int) -> tuple[Column, Column]:
+    def settle(self, horizon: int, final: bool) -> tuple[Column, Column]:
         """Like the timeline's ``settle``: idle and busy stretches (rows: start, end)."""
         device, start, end, worked = self
         if device.first is None and len(start) and end[0] <= horizon:
@@ -87,19 +87,25 @@ class _Pending(NamedTuple):
         worked = np.minimum(worked, end - begin)[digest]
         busy = np.stack((begin[ran], end[ran]))
         device.last = int(last[-1])
+        if final and device.reached > device.last:
+            quiet = np.append(quiet, [[device.last], [device.reached]], axis=1)
+            device.last = device.reached
         device.idle += int((quiet[1] - quiet[0]).sum())
         device.busy += int((busy[1] - busy[0]).sum()) + int(worked.sum())
         device.digest_idle += int((end - begin)[digest].sum()) - int(worked.sum())
         return quiet, busy
 
 
-def settle_held(of: Window) -> bool:
+def settle_held(of: Window, final: bool) -> bool:
     """Like :func:`settle` where there is nothing new."""
-    return settle(of, nothing())
+    return settle(of, nothing(), final)
 
 
-def settle(of: Window, fresh: Fresh) -> bool:
-    """Turn what can change no more into totals. False: nothing was settled, ``fresh`` went into the window's lists."""
+def settle(of: Window, fresh: Fresh, final: bool = False) -> bool:
+    """Turn what can change no more into totals; with ``final``, everything.
+
+    False: nothing was settled, ``fresh`` went into the window's lists.
+    """
     try:
         segments = paint(_with([*of.host.segments, *of.host.unpainted], fresh.unpainted), of.host.horizon)
     except (NotVectorizable, OverflowError):
@@ -121,15 +127,16 @@ def settle(of: Window, fresh: Fresh) -> bool:
     except (NotVectorizable, OverflowError):
         fresh.pour(of)
         return False
-    horizon = _horizon(of, segments, pending)
-    stretches = [one.settle(horizon) for one in pending]
-    horizon = min([horizon, *(one.timeline.floor() for one in pending)])
+    horizon = window.FOREVER if final else _horizon(of, segments, pending)
+    stretches = [one.settle(horizon, final) for one in pending]
+    if not final:
+        horizon = min([horizon, *(one.timeline.floor() for one in pending)])
     segments = _take(of, segments, horizon)
     now = holes[:, holes[0] < horizon]
     samples = [one for one in of.samples if one.start < horizon]
     if samples:
         samples = window.stretched(samples, rows(*now))
-    _schedule(of, fresh, horizon, segments, steps, samples)
+    _schedule(of, fresh, horizon, segments, steps, samples, final)
     steps = steps[:, np.argsort(steps[0], kind="stable")]
     early = int(np.searchsorted(traced[0], horizon))  # sorted
     left = [_blame(of, quiet, segments, now, traced[:, :early], steps, samples) for quiet, _ in stretches]
@@ -184,13 +191,19 @@ def _take(of: Window, segments: Column, horizon: int) -> Column:
 
 
 def _schedule(
-    of: Window, fresh: Fresh, horizon: int, segments: Column, steps: Column, samples: Sequence[SampleSpan]
+    of: Window,
+    fresh: Fresh,
+    horizon: int,
+    segments: Column,
+    steps: Column,
+    samples: Sequence[SampleSpan],
+    final: bool,
 ) -> None:
     schedule = of.schedule
     closed = steps[:, (steps[1] <= horizon) & (steps[0] >= (schedule.end or -FAR))]
-    if schedule.keeps_next:
+    if final or schedule.keeps_next:
         fresh.pour_schedule(of)
-        schedule.settle(horizon, rows(*segments), rows(*closed), samples)
+        schedule.settle(None if final else horizon, rows(*segments), rows(*closed), samples)
         return
     lists: tuple[tuple[list[Any], Column, int], ...] = (
         (schedule.executions, fresh.runs, 0), (schedule.waits, fresh.waits, 1),
