@@ -46,8 +46,7 @@ from xlaprof.tui.widgets.tabs import Tab, TabBar
 #: A terminal of fewer columns or rows shows one line: what it needs.
 LEAST_WIDTH, LEAST_HEIGHT = 40, 12
 _SCREENSHOT = "screenshot"
-_LOOK_S, _MANY_S = 0.05, 0.5  # seconds between two looks at the end of the log, and where it grows by many events,
-_STEP_S = 0.1  # of which the last step alone is shown so often: each time its line is drawn
+_LOOK_S, _MANY_S = 0.05, 0.5  # seconds between two looks at the end of the log, and where it grows by many events
 
 
 class LiveApp(App[None]):
@@ -166,7 +165,7 @@ class LiveApp(App[None]):
         await asyncio.sleep(pause_s)
         while pause_s and self.desk.waits is not None and time.monotonic() < until and self.desk.waits():
             self._glimpse()
-            await asyncio.sleep(_STEP_S)
+            await asyncio.sleep(GLIMPSE_S)
 
     async def _read_on(self) -> Snapshot:
         """What has come. A report may take long: the step that is shown meanwhile is the one that the log has last."""
