@@ -79,6 +79,24 @@ def test_what_a_barrier_in_each_turn_would_spare_is_never_normal(dear: bool) -> 
     assert compiling.explained_s == pytest.approx(0.3 * dear)
 
 
+@pytest.mark.parametrize("line", [26, 22])
+def test_what_a_turn_leaves_behind_its_barrier_is_told_where_nothing_precedes_the_loop(line: int) -> None:
+    """A drift is measured behind each barrier: the first graph lacks it. What stands before the barrier is no such."""
+    story = Story()
+    barrier = story.line(24, "xr.sync()", loops=(20,))
+    drift = story.line(line, "drift.append((weight - start).norm())", loops=(20,))
+    norm = Operation("aten::norm", drift)
+    block = Block(new=[norm], added=1, roles={"": 1}, stack=drift)
+    came = Difference("operation", "aten::mm", "aten::norm", came=norm, block=block)
+    diff = GraphDiff(against=1, added=1, differences=[came], total=1, roles=[""])
+    for n in range(12):
+        with story.step():
+            story.barrier(barrier, 8, "later" if n else "first", compile=300, change=diff if n == 1 else None)
+    told = account(story.report(), "compile").text
+    behind = "the first turn of a loop does not have what train.py:26 (drift.append((weight - start).norm())) leaves"
+    assert (behind in told and "after it saves that" in told) is (line == 26)
+
+
 def test_a_graph_that_a_finding_spares_is_not_spared_once_more_by_the_one_that_replaced_it() -> None:
     story = Story()
     load = story.line(9, "self.mean = torch.zeros(3, device=device)", "Meter.__init__", outer=(30,))

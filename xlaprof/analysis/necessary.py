@@ -6,7 +6,15 @@ from __future__ import annotations
 import msgspec
 
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.loop_entry import entered, entry, holder, left_pending, saves_entry
+from xlaprof.analysis.evidence.loop_entry import (
+    begins_with_more,
+    entered,
+    entry,
+    holder,
+    is_behind,
+    left_pending,
+    saves_entry,
+)
 from xlaprof.analysis.evidence.looping import visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.places import cited
@@ -36,8 +44,10 @@ def necessary(facts: Facts, record: CompileRecord) -> str:
         kept = "once what the first step made, as an optimizer's state, is kept"
         return f"compiled again{warm_up}, {kept}: {more} more inputs,"
     if turn := left_pending(facts, record):
-        saved = f"{facts.words.barrier} as the first thing of a turn saves that"
-        return f"{SPARED} the first turn of a loop follows none that left {cited(facts.place(turn))} ({saved}),"
+        return _lacks(facts, turn, f"{facts.words.barrier} as the first thing of a turn saves that")
+    alone = not record.change.condition and len(record.parts) <= 1 and begins_with_more(record.change)
+    if alone and is_behind(facts, made := record.change.made, record.stack):
+        return _lacks(facts, made, f"{facts.words.barrier} after it saves that")
     if record.change.what == "operation" and (before := facts.place(stack := entry(facts, record, record.change))).line:
         loops = entered(facts, record.stack, holder(record, msgspec.structs.replace(record.change, stack=stack)))
         why = SPARED if loops else "compiled again as"
@@ -51,6 +61,12 @@ def necessary(facts: Facts, record: CompileRecord) -> str:
     another = record.change.what == "operation" and not record.change.code_seen
     stage = another or (record.program, record.t) in facts.once(meant)
     return "compiled again for another phase," if stage and facts.run.program_runs.get(record.program, 0) > 1 else ""
+
+
+def _lacks(facts: Facts, turn: int, saved: str) -> str:
+    """Why a graph was compiled that holds, or does not hold, what the turn before left. ``saved``: what spares it."""
+    left = f"what {cited(facts.place(turn))} leaves pending behind the barrier"
+    return f"{SPARED} the first turn of a loop does not have {left} ({saved}),"
 
 
 def _differs(facts: Facts, change: Change) -> str:

@@ -70,6 +70,18 @@ def left_pending(facts: Facts, record: CompileRecord) -> int:
     return sides[turns.index({True})][0]
 
 
+def begins_with_more(change: Change) -> bool:
+    """Whether the graph begins with work that the other has not, and lacks none of it."""
+    return change.what == "operation" and not (change.role or change.position or change.removed)
+
+
+def is_behind(facts: Facts, stack: int, barrier: int) -> bool:
+    """Whether each turn of the barrier's loop comes there behind the barrier."""
+    line, ends = (place.acting for place in facts.names.bracket(stack, barrier))
+    same = (line.file, line.func, line.loop) == (ends.file, ends.func, ends.loop)
+    return same and 0 < line.loop < ends.line < line.line
+
+
 def _in_turn(facts: Facts, stack: int, barrier: int) -> bool:
     """Whether the barrier's loop repeats it, too."""
     names = facts.names

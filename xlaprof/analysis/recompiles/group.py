@@ -8,6 +8,7 @@ from operator import le
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.loop_entry import begins_with_more, is_behind
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.principles import HABIT, LITTLE, MOST
@@ -71,13 +72,11 @@ def is_carried(facts: Facts, group: Group) -> bool:
     """Whether the graph begins with work that the others have not, and that is all: what a condition decides on, or
     what each turn of the barrier's loop computes behind the barrier."""
     change, record = group.first, group.extras[0].record
-    if group.sort != "operation" or change.role or change.position or change.removed:
+    if group.sort != "operation" or not begins_with_more(change):
         return False
     if change.condition:
         return len(record.parts) == 1 and record.parts[0].size == change.added > 0
-    line, barrier = (place.acting for place in facts.names.bracket(change.made, record.stack))
-    same = (line.file, line.func, line.loop) == (barrier.file, barrier.func, barrier.loop)
-    return same and 0 < line.loop < barrier.line < line.line
+    return is_behind(facts, change.made, record.stack)
 
 
 def is_aside(facts: Facts, group: Group) -> bool:
