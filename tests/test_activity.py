@@ -209,6 +209,27 @@ def test_pytorchs_own_python_is_distinguished_from_the_users() -> None:
     assert [one.kind for one in eye.seen if one is not None] == [PYTHON, TORCH]
 
 
+def test_python_of_a_library_that_pytorch_calls_is_that_librarys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch calls the module of a library: what runs in its forward is no Python of PyTorch's."""
+    module = tmp_path / "site-packages" / "layers_looked_at.py"
+    module.parent.mkdir()
+    module.write_text(
+        "import torch\n"
+        "class Layer(torch.nn.Module):\n"
+        "    def forward(self, eye):\n"
+        "        eye.look()\n"  # the library's
+        "        eye.look(2)\n"  # Module.__call__
+    )
+    monkeypatch.syspath_prepend(str(module.parent))
+    layer, eye = importlib.import_module("layers_looked_at").Layer(), Eye()
+    layer(eye)
+    seen = [one for one in eye.seen if one is not None]
+    assert [one.kind for one in seen] == [PYTHON, TORCH]
+    assert [one.frame.func for one in stacks.library(seen[0].frames)] == ["Layer.forward"]
+
+
 def test_a_first_import_is_no_work_of_the_library_that_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,10 +99,10 @@ def test_a_long_activity_is_recorded_bit_by_bit(watched: Watched, other: ThreadP
     assert max(first, second) < 1.2 * SECOND
 
 
-def test_of_a_checkpoint_the_library_that_saves_it_is_recorded(
+def test_what_a_library_runs_for_the_users_line_is_recorded_with_it(
     watched: Watched, other: ThreadPoolExecutor, tmp_path: Path, library: Callable[[str], str]
 ) -> None:
-    """Which library saves, and when, tells the option that decides how often."""
+    """The function of a library that takes the time, as for a checkpoint, tells the option that decides how often."""
     folder = tmp_path / "site-packages" / "saver_of_looks" / "safetensors"
     folder.mkdir(parents=True)
     write = "def write(look, other):\n    other.submit(look, 200_000_000).result()\n"
@@ -116,8 +116,10 @@ def test_of_a_checkpoint_the_library_that_saves_it_is_recorded(
     watched.looks.end(watched.now)
     assert [event.state for event in watched.events] == ["python", "checkpoint"]
     plain, saved = watched.places
-    assert (stacks.library(plain), saved[0].file) == ((), __file__)
-    assert [Path(one.frame.file).name for one in stacks.library(saved)] == ["fits.py"]
+    assert plain[0].file == saved[0].file == __file__
+    for place, funcs in ((plain, ["write"]), (saved, ["<lambda>"])):
+        assert [Path(one.frame.file).name for one in stacks.library(place)] == ["fits.py"]
+        assert [one.frame.func for one in stacks.library(place)] == funcs
 
 
 def test_an_import_of_a_library_is_told_from_the_programs_own_work(

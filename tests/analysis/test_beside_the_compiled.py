@@ -10,7 +10,7 @@ import pytest
 from tests.analysis.compiling import Compiling, shape
 from tests.story import MS, Story
 from xlaprof.analysis.model import Finding
-from xlaprof.events import Batches, Change, CompileAsked, DataWait, Gc, Guard, Look
+from xlaprof.events import Batches, Change, CompileAsked, DataWait, Frame, Gc, Guard, Look, Stack
 
 
 def looking(
@@ -68,24 +68,20 @@ def test_a_call_that_takes_much_of_the_turns_is_told_at_the_line_that_costs() ->
         ("self.log('f1', f1(guess, truth))", ""),
     ],
 )
-@pytest.mark.parametrize("draws", [400, 3])
-def test_what_a_step_computes_from_all_before_is_told_as_that(shown: str, found: str, draws: int) -> None:
-    """A library's loop draws the batches of a tagger and calls its step, which ends with a score of all so far; or a
-    library calls it three times."""
+@pytest.mark.parametrize("loop", [31, 0])
+def test_what_a_step_computes_from_all_before_is_told_as_that(shown: str, found: str, loop: int) -> None:
+    """A library calls, in its loop or once, the step of a tagger, which ends with a score of all so far."""
     compiling = Compiling()
-    story, run = compiling.story, "fit(tagger, data)"
-    compiling.call = story.line(60, "tags = self.net(words)", func="Tagger.step", outer=(90,), call=run)
-    compiling.compile("0/0", 500, backend=story.text("aot_eager"))
-    drawing, score = story.line(90, run), story.line(64, shown, func="Tagger.step", outer=(90,), call=run)
-    for turn in range(draws):
-        story.emit(DataWait(story.now, MS, drawing))
-        story.spend(1)
-        if turn % (draws // 3) == 0:
-            story.emit(Look(story.now, 400 * MS, score, "torch"))
-            story.spend(1_000)
-    story.finish()
+    run = ((SITE + "fitter/loops.py", 33, "Fitter.run", "self.module.step(batch)", loop),)
+    compiling.call = under(compiling.story, (60, "tags = self.net(words)", "Tagger.step"), run)
+    compiling.compile("0/0", 500, backend=compiling.story.text("aot_eager"))
+    score = under(compiling.story, (64, shown, "Tagger.step"), run)
+    for _ in range(3):
+        compiling.story.emit(Look(compiling.story.now, 400 * MS, score, "torch"))
+        compiling.story.spend(1_000)
+    compiling.story.finish()
     found_at = compiling.findings("idle_gap")
-    assert [one.place.line for one in found_at] == [64] * (bool(found) and draws > 3)
+    assert [one.place.line for one in found_at] == [64] * (bool(found) and bool(loop))
     assert all(
         one.advice.startswith(f"{found} computes from all that was kept in the turns before") for one in found_at
     )
@@ -169,36 +165,117 @@ def test_a_checkpoint_in_most_turns_is_to_be_written_less_often() -> None:
     assert finding.advice.startswith("Save less often")
 
 
-def fitted(*saves: int, library: str = "") -> list[Finding]:
-    """A library's loop runs compiled steps at one line of the program's, and saves at times, each so many ms."""
+SITE = "/venv/lib/python3.11/site-packages/"
+Below = tuple[tuple[str, int, str, str, int], ...]
+
+
+def under(story: Story, line: tuple[int, str, str], library: Below) -> int:
+    """A stack: a line and function of the program's that these lines of a library call, innermost first, under
+    fitter.fit(module) at line 90."""
+    text = story.text
+    frames = [
+        Frame(text("train.py"), number, text(func), text(code))
+        for number, code, func in (line, (90, "fitter.fit(module)", "main"))
+    ]
+    calls = [Frame(text(file), at, text(func), text(code), loop) for file, at, func, code, loop in library]
+    stack = 900 + line[0]
+    story.put(Stack(id=stack, frames=frames, library=calls, depths=[1] * len(calls)))
+    return stack
+
+
+def fitted(*works: Below, state: str = "python", ms: int = 200, loop: int = 31) -> Compiling:
+    """The loop of a library runs compiled steps of the program's, and in each of twelve turns works of its own."""
     compiling = Compiling()
-    story = compiling.story
-    compiling.call = story.line(20, "loss = self.net(x)", func="step", outer=(90,), call="fitter.fit(module)")
+    story, loops = compiling.story, SITE + "fitter/loops.py"
+    step = (loops, 33, "Fitter.run", "self.module.step(batch)", loop)
+    compiling.call = under(story, (20, "loss = self.net(x)", "step"), (step,))
     compiling.compile("0/0", 10_000)
-    called = f"/venv/lib/python3.11/site-packages/{library}"
-    below = ((called, 7, "Saver.save_checkpoint", "self._write(state)", 0),) if library else ()
-    stack = story.line(90, "fitter.fit(module)", func="main", library=below)
-    for ms in saves:
-        for ns in [min(1000, ms - begin) * MS for begin in range(0, ms, 1000)]:
-            story.emit(Look(story.now, ns, stack, "checkpoint"))
-            story.spend(ns // MS)
+    turn = (loops, 36, "Fitter.run", "self._turn_ends()", loop)
+    stacks = [story.line(90, "fitter.fit(module)", func="main", library=(*below, turn)) for below in works]
+    for _ in range(12):
+        for stack in stacks:
+            story.emit(Look(story.now, ms * MS, stack, state))
+            story.spend(ms)
         story.spend(500)
     story.finish()
-    return compiling.findings("idle_gap")
+    return compiling
+
+
+SAVES = ("fitter/saver.py", 7, "Saver.save_checkpoint", "self._write(state)", 0)
+WRITES = ("lightning/pytorch/callbacks/model_checkpoint.py", 7, "ModelCheckpoint.save_checkpoint", "self._write()", 0)
+CSV = ("lightning/fabric/loggers/csv_logs.py", 240, "_ExperimentWriter.save", "self._fs.open(path)", 0)
+SCREEN = ("lightning/pytorch/callbacks/progress/tqdm_progress.py", 88, "Bar.on_train_batch_end", "bar.refresh()", 0)
+
+
+def of(*lines: tuple[str, int, str, str, int]) -> Below:
+    return tuple((SITE + file, *rest) for file, *rest in lines)  # type: ignore[misc]
 
 
 def test_a_checkpoint_that_a_librarys_loop_writes_again_and_again_is_told_at_the_line_that_runs_it() -> None:
-    (finding,) = fitted(*[200] * 12)
+    (finding,) = fitted(of(SAVES), state="checkpoint").findings("idle_gap")
     assert (finding.place.line, finding.operation, finding.count) == (90, "checkpoint", 12)
     assert "waits again and again while a checkpoint is saved at train.py:90" in finding.cause
+    assert "most of it in fitter's Saver.save_checkpoint, at fitter/saver.py:7 (self._write(state))" in finding.cause
     assert "an option of its says how often" in finding.advice
-    assert fitted(2400) == [], "one that is long"
+    assert fitted(of(SAVES), state="checkpoint", loop=0).findings("idle_gap") == [], "no loop repeats it"
 
 
 def test_the_option_of_a_library_that_saves_is_advised() -> None:
-    (finding,) = fitted(*[200] * 12, library="lightning/pytorch/callbacks/model_checkpoint.py")
+    (finding,) = fitted(of(WRITES), state="checkpoint").findings("idle_gap")
     assert (finding.place.line, finding.place.acting.line) == (90, 7)
     assert finding.advice.startswith("Let ModelCheckpoint save less often: every_n_epochs=1")
+
+
+def test_what_a_library_does_in_its_turns_is_told_by_its_function_and_the_option_that_ends_it() -> None:
+    """At one line of its loop a library writes a log, with a package of another's, and draws a bar: two options."""
+    other = ("writing/files.py", 4, "append", "os.write(handle, row)", 0)
+    compiling = fitted(of(other, CSV), of(SCREEN))
+    log, bar = sorted(compiling.findings("idle_gap"), key=lambda one: one.place.acting.line, reverse=True)
+    assert (log.place.line, log.place.acting.func, log.count) == (90, CSV[2], 12)
+    assert "in each turn of a loop within train.py:90 (fitter.fit(module)), most of it in lightning's" in log.cause
+    assert "_ExperimentWriter.save, at lightning/fabric/loggers/csv_logs.py:240 (self._fs.open(path))" in log.cause
+    assert "Raise log_every_n_steps of the Trainer" in log.advice
+    assert (bar.place.acting.func, bar.count) == (SCREEN[2], 12)
+    assert "enable_progress_bar=False" in bar.advice
+    (running,) = [one for one in compiling.story.report().accounts if one.what == "run"]
+    assert round(running.explained_s, 1) == 4.8
+
+
+def test_a_library_without_a_known_option_is_told_where_it_takes_a_large_part_of_the_turns() -> None:
+    shows = ("fitter/watch.py", 12, "Watch.turn_ends", "self.chart.draw()", 0)
+    (finding,) = fitted(of(shows), ms=300).findings("idle_gap")
+    assert "fitter's Watch.turn_ends, at fitter/watch.py:12" in finding.cause
+    assert "Look in fitter's documentation for the option that leaves Watch.turn_ends out" in finding.advice
+    less = fitted(of(shows), ms=140)
+    assert less.findings("idle_gap") == []
+    (running,) = [one for one in less.story.report().accounts if one.what == "run"]
+    assert "the program's own work, at train.py:90 in Watch.turn_ends" in running.text
+
+
+@pytest.mark.parametrize(
+    "code", ["self.optimizer.step()", "self.accelerator.backward(loss)", "self._backward_fn(loss)"]
+)
+def test_a_line_of_a_library_that_trains_is_the_programs_own_work(code: str) -> None:
+    inner = ("fitter/parts.py", 51, "Parts.run", "loss.backward()", 0)
+    assert fitted(of(inner, ("fitter/loops.py", 35, "Fitter.run", code, 31))).findings("idle_gap") == []
+
+
+def test_what_a_line_of_the_program_calls_in_a_library_is_told_by_the_librarys_function() -> None:
+    """The program's own loop logs with a tracker's package, which has another one write."""
+    compiling = Compiling()
+    story = compiling.story
+    compiling.call = story.line(120, "loss = fast(x)", func="main", loops=(118,))
+    compiling.compile("0/0", 50_000)
+    below = of(("writing/files.py", 4, "append", "write(row)", 0), ("tracks/log.py", 61, "Run.log", "append(row)", 0))
+    logs = story.line(122, "run.log(loss=loss)", func="main", loops=(118,), library=below)
+    for _ in range(10):
+        story.emit(Look(story.now, 400 * MS, logs, "python"))
+        story.spend(1_000)
+    story.finish()
+    (finding,) = compiling.findings("idle_gap")
+    assert finding.place.acting.at == (SITE + "tracks/log.py", 61)
+    assert "train.py:122 (run.log(loss=loss)), most of it in tracks' Run.log, at tracks/log.py:61" in finding.cause
+    assert finding.advice.startswith("Do it in each tenth turn, or more seldom")
 
 
 @pytest.mark.parametrize(("loop", "ms", "why"), [(0, 400, "called once"), (118, 30, "little of the time")])

@@ -164,12 +164,21 @@ def test_a_rank_that_still_compiles_is_named_with_those_that_wait_for_it() -> No
     assert ranks(members[-1:]).unended == ()
 
 
+def test_a_rank_that_stands_at_one_line_stands_there_wherever_a_library_has_got_to() -> None:
+    standing = Standing()
+    for at in range(6):
+        standing.add(Look(at * 100 * MS, 100 * MS, 10 + at % 3, "python"), ("train.py", 41))
+    standing.add(Look(600 * MS, 100 * MS, 10, "python"), ("train.py", 42))
+    (one,) = standing.all()
+    assert (one.start, one.dur, one.stack) == (0, 600 * MS, 10)
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 900), st.integers(0, 300)), max_size=60))
 def test_where_a_rank_stood_is_in_order_and_no_longer_than_what_was_seen(looks: list[tuple[int, int, int]]) -> None:
     standing, now, seen = Standing(), 0, 0
     for stack, ms, pause in looks:
         now += pause * MS
-        standing.add(Look(now, ms * MS, stack, "torch"))
+        standing.add(Look(now, ms * MS, stack, "torch"), ("train.py", stack))
         now += ms * MS
         seen += ms + min(pause, 100)
     found = standing.all()

@@ -42,6 +42,30 @@ def test_whose_loop_it_is_is_said() -> None:
             "",
             "prediction_loss_only=True",
         ),
+        ("idle_gap", ("transformers/trainer.py", "Trainer.log", "self.callback_handler.on_log()"), "", "report_to"),
+        ("idle_gap", ("transformers/trainer.py", "Trainer._save", "self.model.save_pretrained()"), "", "save_steps"),
+        (
+            "idle_gap",
+            ("transformers/trainer.py", "Trainer._maybe_log_save_evaluate", "self._save_checkpoint(model, trial)"),
+            "",
+            "save_steps",
+        ),
+        (
+            "idle_gap",
+            ("transformers/trainer.py", "Trainer._maybe_log_save_evaluate", "metrics = self._evaluate(trial)"),
+            "",
+            "eval_steps",
+        ),
+        (
+            "idle_gap",
+            (
+                "lightning/pytorch/trainer/connectors/logger_connector/logger_connector.py",
+                "_LoggerConnector.update_train_step_metrics",
+                "self.log_metrics(self.metrics)",
+            ),
+            "",
+            "log_every_n_steps",
+        ),
         ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "drop_last=True", "dataloader_drop_last"),
         (
             "recompile",

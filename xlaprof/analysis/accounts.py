@@ -15,9 +15,9 @@ from heapq import nlargest
 from typing import TypeVar
 
 from xlaprof.analysis.compiled import ran
-from xlaprof.analysis.evidence.activities import is_recorded_for, recording
+from xlaprof.analysis.compiled.beside import looked_up, run_uncompiled, runs_at
+from xlaprof.analysis.evidence.activities import innermost, is_recorded_for, recording
 from xlaprof.analysis.evidence.collecting import collections
-from xlaprof.analysis.evidence.compiled_functions import looked_up, run_uncompiled, runs_at
 from xlaprof.analysis.evidence.counted import Known, Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.sorting import hit_a_limit
@@ -27,7 +27,7 @@ from xlaprof.analysis.evidence.library_options import whose
 from xlaprof.analysis.evidence.looping import host_s, in_each_step
 from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.necessary import SPARED, necessary
-from xlaprof.analysis.places import short
+from xlaprof.analysis.places import short, users
 from xlaprof.analysis.principles import HABIT, LOOKED_NS, NAMED, WORTH_SAYING
 from xlaprof.analysis.recompiles.eager import compiled_again, looks_beside, one_by_one
 from xlaprof.analysis.recompiles.jit_calls import JAX
@@ -192,7 +192,7 @@ def accounts(
             data.explain(finding, finding.cost_s * 1e9)
         data.limit(whole - compiling)
         bills += [data, *_unrecorded(facts, findings, whole - compiling - data.total)]
-    found = [bill.account(whole) for bill in bills if bill.total >= 1]
+    found = (bill.account(whole) for bill in bills if bill.total >= 1)
     return tuple(sorted(found, key=lambda account: -account.total_s))
 
 
@@ -232,15 +232,14 @@ def _unrecorded(facts: Facts, findings: tuple[Finding, ...], ns: float) -> list[
     if any(finding.kind == "uncompiled" for finding in calls):
         told |= facts.once(run_uncompiled)
     collecting = {finding.place.at for finding in calls if collections(finding)}
-    compiled = runs_at(facts)
-    elsewhere, graphs = dict[tuple[int, str], int](), 0
+    compiled, elsewhere, graphs = runs_at(facts), dict[tuple[int, str], int](), 0
     for key, took in facts.run.looks_before.items():
         if key[0] in eager or key in told:
             continue
-        at = facts.place(key[0]).at
-        if at in compiled and key[1] != "import":  # as @torch.compile imports Dynamo there
+        place = facts.place(key[0])
+        if {place.at, place.acting.at} & compiled and key[1] != "import":  # as @torch.compile imports Dynamo there
             graphs += took
-        elif at not in collecting:
+        elif place.at not in collecting:
             elsewhere[key] = took
     imports, lines = _seen(facts, elsewhere)
     of_calls = sum(finding.cost_s for finding in calls) * 1e9
@@ -265,12 +264,19 @@ def _unrecorded(facts: Facts, findings: tuple[Finding, ...], ns: float) -> list[
 
 
 def _seen(facts: Facts, looks: Mapping[tuple[int, str], int]) -> tuple[_Parts, _Parts]:
-    """ns by line, in which modules were imported, and in which the program ran."""
+    """ns by line of the user's, and what of a library's it ran for most of that: of imports, and of the program."""
     imports, lines = _Parts(float), _Parts(float)
+    below: defaultdict[Place, Counter[int]] = defaultdict(Counter)  # the user's line -> stack -> ns
     for (stack, state), ns in looks.items():
-        place = facts.place(stack)
-        at = short(place) if place.line else place.file.removeprefix("at ") or "a library"  # "at exit"
-        (imports if state == "import" else lines)[at] += ns
+        place = users(facts.place(stack))
+        if state != "import" and place.line:
+            below[place][stack] += ns
+        else:
+            at = short(place) if place.line else place.file.removeprefix("at ") or "a library"  # "at exit"
+            (imports if state == "import" else lines)[at] += ns
+    for place, stacks in below.items():
+        inner = innermost(facts.names, stacks, place)
+        lines[f"{short(place)}{f' in {inner.acting.func}' * bool(inner.library)}"] += stacks.total()
     return imports, lines
 
 
@@ -424,7 +430,7 @@ def _looked(facts: Facts, ns: float) -> Iterator[tuple[str, float]]:
         if place.at in calls:
             handed += took
         elif place.line:
-            lines[short(place)] += took
+            lines[short(users(place))] += took
     seen = handed + sum(lines.values())
     if seen < LOOKED_NS or not facts.run.jit.functions:
         return

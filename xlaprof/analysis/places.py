@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import dropwhile
+
+from msgspec.structs import replace
+
 from xlaprof.analysis.model import Place
 from xlaprof.text.strings import package_path
 
@@ -60,6 +64,30 @@ def called(line: Place) -> str:
 def way(place: Place) -> str:
     """The functions of libraries between the user's line and the innermost: "train, _inner_training_loop"."""
     return ", ".join(dict.fromkeys(line.func.rpartition(".")[2] for line in reversed(place.library[1:])))
+
+
+def users(place: Place) -> Place:
+    """The user's line by itself."""
+    return replace(place, library=()) if place.library else place
+
+
+def package(line: Place) -> str:
+    """The name of the installed package that a library's line belongs to."""
+    return package_path(line.file).partition("/")[0].removesuffix(".py")
+
+
+def of_called(place: Place) -> Place:
+    """The innermost line of the library that the program called, which its documentation tells of: not a line of what
+    that calls in its turn."""
+    if not place.library:
+        return place
+    whose = package(place.library[-1])
+    return replace(place, library=tuple(dropwhile(lambda line: package(line) != whose, place.library)))
+
+
+def function(place: Place) -> str:
+    """A library's line with its function: "Saver.save, at lib/saver.py:65 (torch.save(state, path))"."""
+    return f"{place.acting.func}, at {cited(place)}"
 
 
 def is_head(place: Place) -> bool:

@@ -48,7 +48,7 @@ def activity(start: FrameType, spine: tuple[RawFrame, ...]) -> Activity | None:
     over the data.
     """
     kind = ""
-    torch = False  # the user's innermost line called PyTorch's own Python
+    torch = False  # the innermost line, the user's or an acting library's, called PyTorch's own Python
     found: list[RawFrame] = []
     called: list[Called] = []
     loops = {(frame.file, frame.func): frame.line for frame in spine}
@@ -63,7 +63,7 @@ def activity(start: FrameType, spine: tuple[RawFrame, ...]) -> Activity | None:
             if not found and not kind:
                 return None
         elif mark == TORCH:
-            torch = torch or not found
+            torch = torch or not (found or called)
         elif mark == IMPORT:
             kind = kind if found else IMPORT  # whatever the module does meanwhile; one of the user's runs as a program
         elif mark and not kind:

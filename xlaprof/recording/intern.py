@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xlaprof.bounds import cut
 from xlaprof.events import Frame, Stack, Text, Thread
 
-from .stacks import RawFrame, library, loop_line, source_line
+from .stacks import Called, RawFrame, library, loop_line, source_line
 
 if TYPE_CHECKING:
     import asyncio
@@ -89,7 +89,8 @@ class Interner:
         self._same: dict[int, tuple[tuple[RawFrame, ...], int]] = {}
         self._threads: dict[int, str] = {}
         self._numbered: weakref.WeakKeyDictionary[threading.Thread, int] = weakref.WeakKeyDictionary()
-        self._codes: dict[str, int] = {"": 0}  # the writer's own: its Text lines bypass the queue
+        self._library: dict[tuple[RawFrame, bool], Frame] = {}  # the writer's own, as these:
+        self._codes: dict[str, int] = {"": 0}  # its Text lines bypass the queue
         import asyncio  # slow to import, and of no use to programs that do not record
 
         self.here = Here(asyncio, self._new_thread)
@@ -176,10 +177,19 @@ class Interner:
         called = library(new.frames)
         frames = [self._frame(*one, write) for one in zip(new.frames, new.names, strict=False)]
         libraries = [
-            self._frame(one.frame, ids, write, loops=not one.drawn)
-            for one, ids in zip(called, new.names[len(frames) :], strict=True)
+            self._library_frame(one, ids, write) for one, ids in zip(called, new.names[len(frames) :], strict=True)
         ]
         return Stack(new.id, frames, new.module, libraries, [one.depth for one in called])
+
+    def _library_frame(self, one: Called, ids: tuple[int, int], write: Callable[[Text], None]) -> Frame:
+        """The same objects for most stacks: what drives a program calls it all along."""
+        key = one.frame, one.drawn
+        known = self._library.get(key)
+        if known is None:
+            if len(self._library) >= _SAME_LIMIT:
+                self._library.clear()
+            known = self._library[key] = self._frame(one.frame, ids, write, loops=not one.drawn)
+        return known
 
     def _frame(
         self, raw: RawFrame, ids: tuple[int, int], write: Callable[[Text], None], *, loops: bool = True

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from xlaprof.events import Event, Look
 
-from .activity import CHECKPOINT, IMPORT, IMPORTS, activity, unchosen_moment
+from .activity import IMPORT, IMPORTS, activity, unchosen_moment
 from .stacks import (
     WAITS_FOR_BACKWARD,
     RawFrame,
@@ -102,6 +102,4 @@ def _what(innermost: FrameType, main: int) -> _Seen | None:
     doing = activity(innermost, ())
     if doing is None:
         return None
-    # which library saves, and for what, says how often it has to; of all else the user's line is enough
-    frames = doing.frames if doing.kind == CHECKPOINT else tuple(doing.frames)
-    return _Seen(doing.kind, frames or tuple(frames_of_thread(main)))  # a library's by itself, or at exit
+    return _Seen(doing.kind, doing.frames or frames_of_thread(main))  # a library's by itself, or at exit

@@ -19,7 +19,7 @@ from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.jit import memory
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Head, Names, head
-from xlaprof.analysis.places import culprit, short
+from xlaprof.analysis.places import culprit, of_called, short
 from xlaprof.analysis.principles import DEAR, FELT, GLANCE_NS, HABIT, LONG_S, LOOKED_NS, MOST, NEARLY_ALL, PART
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
@@ -232,7 +232,8 @@ def heaviest(names: Names, activity: Activity, share: float = MOST) -> Place:
 
 
 def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, share: float = MOST) -> Place:
-    """The innermost line, from ``line`` inwards, that takes ``share`` of the ns spent at ``stacks``."""
+    """The innermost line, from ``line`` inwards, that takes ``share`` of the ns spent at ``stacks``; of libraries, of
+    that which the program called."""
     lines = []
     for stack, ns in stacks.items():
         frames = names.frames(stack)
@@ -250,7 +251,7 @@ def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, sh
             break
         found = best
         lines = [(frames, ns) for frames, ns in lines if frames[depth] == best]
-    return found
+    return of_called(found)
 
 
 def element_loop(facts: Facts, place: Place) -> Place:

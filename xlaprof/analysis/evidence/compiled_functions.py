@@ -1,4 +1,4 @@
-"""What ``torch.compile`` did, by function, and what its loop calls else; and why each second of compiling was spent.
+"""What ``torch.compile`` did, by function; and why each second of compiling was spent.
 
 Compiling is a defect only where it was done again, or in vain: that part is charged to findings. The first version of
 a graph, or one for another phase of the program, is necessary. Whatever the recording does not explain is said to be
@@ -7,19 +7,14 @@ unexplained.
 
 from __future__ import annotations
 
-import ast
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from heapq import nlargest
-from itertools import chain, islice, takewhile
+from itertools import chain, islice
 
 from msgspec.structs import replace
 
-from xlaprof.analysis.evidence.activities import innermost
 from xlaprof.analysis.evidence.breaks import broken, function_name
-from xlaprof.analysis.evidence.collecting import asked_for
-from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.case import sizes_of_dim
 from xlaprof.analysis.evidence.guard_failures.sorting import Blamed, cost_s, sort_out
@@ -32,41 +27,22 @@ from xlaprof.analysis.model import (
     CudaGraphStat,
     Finding,
     FunctionStat,
-    Place,
 )
 from xlaprof.analysis.model.compiled import GraphCodeStat, GraphTimeStat, RunTimeStat
-from xlaprof.analysis.places import cited, short
+from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import (
-    DEAR,
-    FELT,
-    HABIT,
     LARGE,
     LISTED,
     LONG_S,
-    LOOKED_NS,
     MANY,
-    MOST,
     NAMED,
     SHOWN,
-    WORTH_SAYING,
 )
-from xlaprof.analysis.statements import nodes
-from xlaprof.analysis.timeline import host
-from xlaprof.analysis.uses import computed_of_all
-from xlaprof.events import Guard, Look
-from xlaprof.text.quantities import duration, percent, plural, size_text, times
+from xlaprof.events import Guard
+from xlaprof.text.quantities import duration, plural, size_text, times
 from xlaprof.text.strings import enumerated
 
 UNACCOUNTED = "unaccounted"
-_SAVES = "checkpoint"
-#: in the names of PyTorch's backends that run a graph so: eager, aot_eager and others
-OPERATION_BY_OPERATION = "eager"
-_LONG_NS = 500_000_000  # mean length of looks at one thing that goes on, which are cut after a second
-#: brings an array of the device to the host by Python's buffers, which no event tells of: it may wait for that
-_WAITS = re.compile(r"\b(np|onp|numpy)\.(asarray|array)\(")
-#: a line that trains, however it is written: the backward pass, and what an optimizer does
-_TRAINS = re.compile(r"\b(backward|step|zero_grad|clip_grad\w*|autograd\.grad)\(")
-_RESUMES = "torch_dynamo_resume_in_"  # name of a function that Dynamo makes of the part behind a graph break
 _Key = tuple[int, int]  # of a function: stack of its definition, name
 
 
@@ -252,231 +228,3 @@ def _forgotten(facts: Facts, functions: tuple[FunctionTally, ...]) -> Iterator[s
             f"{short(facts.place(stack))}, for the same functions with other sizes or constants: a reset makes first "
             "compilations of what would be told as recompilations, with what changed."
         )
-
-
-# -- what the loop calls beside it
-
-
-def calls_beside(facts: Facts) -> Iterator[Finding]:
-    """Work of the host in turns of the loop that calls compiled code, where it takes much of their time: a finding for
-    each line that calls it, or loop that does it.
-
-    Without a device, and where JAX's programs are handed over in advance, only looks at the main thread tell. A line
-    that calls compiled code may call other things too, as those that make its arguments. What is compiled, a backward
-    pass and an optimizer's step are the program's own work; so is what is called once, and, but where it takes a large
-    part of their time, what works on whole arrays and may be different in each turn. Checkpoints are a finding also
-    where a library's loop writes them at a line that it runs again and again.
-    """
-    names, running, spine = facts.names, facts.running_s * 1e9, _Spine(facts)
-    jit = facts.run.jit
-    compiles = (*jit.compiled_at, *(stack for stack, _ in jit.functions))  # a function is traced there
-    ran = {facts.place(stack).at for stack in (*facts.run.executions_at, *compiles)}
-    apart = {place.at for place in asked_for(facts)} | runs_at(facts)  # a finding of its own; no call beside it
-    free = running - sum(device.busy for device in facts.run.devices())  # what a faster host can gain
-    calls: defaultdict[Place, Counter[tuple[int, str]]] = defaultdict(Counter)
-    once = set[Place]()  # lines that no loop repeats
-    for (stack, state), ns in (facts.run.looks if jit.functions else facts.run.looks_before).items():
-        frames = names.frames(stack)
-        depth = next((i for i, one in enumerate(frames) if (one.file, one.func) in spine.functions), None)
-        if depth is None or state == "import" or any(one.at in ran for one in frames):
-            continue
-        if frames[0].at in apart or (jit.functions and _WAITS.search(frames[0].code)):
-            continue
-        line, turns = spine.work(stack, frames, depth)
-        if state == _SAVES or turns:
-            line = replace(line, library=())
-            calls[line][stack, state] += ns
-            once |= set() if turns else {line}
-    for line, looks in calls.items():
-        took, count = min(free, looks.total()), sum(facts.run.look_counts[key] for key in looks)
-        if line in once and (count < HABIT or took > _LONG_NS * count):
-            continue
-        better = _saves(looks) or bool(_computed_of_all(facts, line, looks))
-        saved = _saved_by_compiling(facts, took) if _runs_one_by_one(looks) and not better else took
-        if saved < FELT * running:
-            continue
-        better = better or _runs_one_by_one(looks) or _is_shown(line) or _goes_over(facts, line, looks)
-        least = (DEAR if better and not jit.functions else LARGE) * running
-        if took >= max(LOOKED_NS, least, WORTH_SAYING * facts.wall_s * 1e9):
-            yield _finding(facts, line, looks, took, saved, running)
-
-
-def _runs_one_by_one(looks: Counter[tuple[int, str]]) -> bool:
-    """Whether most of it is PyTorch's operations: they could be compiled, too."""
-    return sum(ns for (_, state), ns in looks.items() if state == "torch") >= MOST * looks.total()
-
-
-def _saves(looks: Counter[tuple[int, str]]) -> bool:
-    """Whether most of it is a checkpoint."""
-    return sum(ns for (_, state), ns in looks.items() if state == _SAVES) >= MOST * looks.total()
-
-
-def _is_shown(line: Place) -> bool:
-    """Whether it is a call whose value nobody takes: a log, a picture."""
-    return any(isinstance(one.value, ast.Call) for one in nodes(line.acting.code, ast.Expr))
-
-
-def _within(facts: Facts, line: Place, looks: Iterable[tuple[int, str]]) -> Iterator[list[Place]]:
-    """The lines of what the line calls, of each look."""
-    for stack, _ in looks:
-        yield list(takewhile(lambda one: one.at != line.at, facts.names.frames(stack)))
-
-
-def _computed_of_all(facts: Facts, line: Place, looks: Iterable[tuple[int, str]]) -> str:
-    """What computes from all that earlier turns kept, at the line or in what it calls; "": nothing is seen to."""
-    codes = chain([line.code], (one.code for lines in _within(facts, line, looks) for one in lines))
-    return next(filter(None, map(computed_of_all, codes)), "")
-
-
-def _goes_over(facts: Facts, line: Place, looks: Iterable[tuple[int, str]]) -> bool:
-    """Whether it is a loop, or what the line calls has one: over elements, as a rule."""
-    inside = list(_within(facts, line, looks))
-    called = all(len(lines) < len(facts.names.frames(stack)) for lines, (stack, _) in zip(inside, looks, strict=True))
-    return not called or any(one.loop or nodes(one.code, ast.comprehension) for one in chain(*inside))
-
-
-def _saved_by_compiling(facts: Facts, took: float) -> float:
-    """Ns of ``took`` that are saved by compiling what took them, if half of it remains, and if to compile it takes as
-    long as what the run has compiled did in the mean. A backend that makes no code of its own saves nothing."""
-    functions = facts.run.torch_compile.functions.values()
-    if functions and not any(
-        one.versions and OPERATION_BY_OPERATION not in facts.text(one.backend) for one in functions
-    ):
-        return 0.0
-    return took * MOST - sum(one.dur for one in functions) / max(1, sum(one.compiles for one in functions))
-
-
-class _Spine:
-    """The lines that call what is compiled, and those that call them."""
-
-    def __init__(self, facts: Facts) -> None:
-        self._facts = facts
-        known = facts.run.torch_compile
-        stacks = {*known.calls, *(one.event.stack for one in known.recompiles), *facts.run.jit.callers}
-        lines = {one for stack in stacks for one in facts.names.frames(stack)}
-        self.functions = {(one.file, one.func) for one in lines}
-        self._lines = {one.at for one in lines}
-        self._loops: defaultdict[tuple[str, str], set[int]] = defaultdict(set)  # around the lines; 0: none
-        for one in lines:
-            self._loops[one.file, one.func].add(one.loop)
-        self._last: Counter[tuple[str, str, int]] = Counter()  # known line of a loop
-        for one in chain(lines, *(facts.names.frames(stack) for stack, _ in facts.run.looks_before)):
-            key = one.file, one.func, one.loop
-            self._last[key] = max(self._last[key], one.line)
-        compiled = {(facts.place(code).file, facts.text(name)) for code, name in known.functions}
-        draws = ((facts.place(stack), one) for (stack, cause), one in facts.run.pauses.items() if cause == host.DATA)
-        #: lines whose call goes through batches in a loop of a library's, which repeats what it calls of the program's
-        self._driving = {place.at for place, one in draws if not place.loop and one.count >= MANY}
-        # an older Python knows only the last part of a frame's name
-        self._compiled = compiled | {(file, name.rpartition(".")[2]) for file, name in compiled}
-
-    def work(self, stack: int, frames: Sequence[Place], depth: int) -> tuple[Place, bool]:
-        """The line, of those in the functions of the spine, or the loop to which a look belongs, and whether it is of
-        work in turns of a loop beside what is compiled."""
-        line, jitted = frames[depth], bool(self._facts.run.jit.functions)
-        turns = any(one.loop for one in frames[depth:]) or any(one.at in self._driving for one in frames[depth + 1 :])
-        if depth:
-            return line, turns and (line.at not in self._lines or not (jitted or self._in_compiled(frames[:depth])))
-        if jitted or line.at in self._lines or self._in_compiled(frames) or _TRAINS.search(line.code):
-            return line, False  # of JAX's programs the operations outside of them are told apart
-        around = self._loops[line.file, line.func]
-        if line.loop in around:
-            return line, turns
-        inner = any(
-            loop < line.loop and (not loop or self._last[line.file, line.func, loop] > line.loop) for loop in around
-        )
-        again = any(around) or any(one.loop for one in frames[1:])
-        return (self._facts.names.loop(stack), again) if inner else (line, False)
-
-    def _in_compiled(self, frames: Iterable[Place]) -> bool:
-        """Whether one of the frames is a compiled function's, or of what resumes it behind a graph break."""
-        return any((one.file, one.func) in self._compiled or _RESUMES in one.func for one in frames)
-
-
-def runs_at(facts: Facts) -> frozenset[tuple[str, int]]:
-    """The lines at which looks find what ``torch.compile`` made of a function: that of its definition."""
-    return frozenset(facts.place(code).at for code, _ in facts.run.torch_compile.functions)
-
-
-def run_uncompiled(facts: Facts) -> frozenset[tuple[int, str]]:
-    """Stack and state of the looks that found what ``torch.compile`` was to run, where nothing was ever compiled: below
-    a module's ``forward``; where no look is, at PyTorch's operations, but for those of a line that trains."""
-    below, operations = set[tuple[int, str]](), set[tuple[int, str]]()
-    for stack, state in facts.run.looks_before:
-        frames = facts.names.frames(stack)
-        if state != "import" and any(one.func.rpartition(".")[2] == "forward" for one in frames):
-            below.add((stack, state))
-        elif state == "torch" and not any(_TRAINS.search(one.code) for one in frames[:1]):
-            operations.add((stack, state))
-    return frozenset(below or operations)
-
-
-def looked_up(finding: Finding) -> frozenset[tuple[int | str, ...]]:
-    """Stack and state of the looks that a finding here counts; empty for any other."""
-    counted = finding.counted
-    return counted.keys if isinstance(counted, Matching) and counted.event is Look else frozenset()
-
-
-def _finding(
-    facts: Facts, line: Place, looks: Counter[tuple[int, str]], took: float, saved: float, running: float
-) -> Finding:
-    stacks = Counter[int]()
-    for (stack, _), ns in looks.items():
-        stacks[stack] += ns
-    is_call = any(one.at == line.at for stack in stacks for one in facts.names.frames(stack))
-    place = innermost(facts.names, stacks, line) if is_call else line
-    if place.at == line.at:  # itself, a loop, or a library that it calls
-        place = facts.place(max(stacks, key=stacks.__getitem__))
-    most = f", most of it at {cited(place)}" if place.at != line.at else ""
-    saves = _saves(looks)
-    if saves:
-        what = "again and again while a checkpoint is saved at"
-    elif all(facts.place(stack).at == line.at for stack in stacks):
-        what = "in each turn for"
-    else:
-        what = "in each turn for " + ("what is called at" if is_call else "the loop of")
-    if saves:
-        advice = (
-            "Save less often: keep a copy of what is the best so far in memory, and write it at the end of an epoch; "
-            "or write it in a background thread. Where a library saves, an option of its says how often "
-            "(every_n_epochs of Lightning's ModelCheckpoint, save_strategy of transformers' TrainingArguments)."
-        )
-    elif kept := _computed_of_all(facts, line, looks):
-        advice = (
-            f"{kept} computes from all that was kept in the turns before, and takes longer in each, until that is "
-            "emptied: keep what a turn has (a metric's update()), and compute once after the loop, or at the end of an "
-            "epoch. What each turn shows, compute of that turn alone, or of sums that go on."
-        )
-    elif _runs_one_by_one(looks):
-        part = "it" if place.at == line.at else "what is called there"
-        if place.at != line.at and place.loop:  # which would be unrolled
-            part = "one turn of the loop there, as a function of its own"
-        advice = (
-            f"Compile {part}, too (torch.compile): PyTorch's operations run there one by one. "
-            "What is the same in each turn, do once, before the loop."
-        )
-    else:
-        seldom = "Do it in each tenth turn, or more seldom, where it only shows or keeps something. Else d"
-        instead = (
-            "; work on whole arrays, or on many rows at a time, in place of a loop over elements, and with sums that "
-            "go on in place of sums begun anew"
-        )
-        advice = f"{seldom if _is_shown(line) else 'D'}o once, before the loop, what is the same in each turn"
-        advice += f"{instead * _goes_over(facts, line, looks)}."
-    return facts.finding(
-        "idle_gap",
-        place,
-        operation=_SAVES if saves else "",
-        count=sum(facts.run.look_counts[key] for key in looks),
-        counted=Matching(Look, ("stack", "state"), frozenset(looks), detail="state"),
-        cost_s=took / 1e9,
-        gain_s=saved / 1e9,
-        cause=(
-            f"What is compiled waits {what} {cited(line)}{most}: {duration(took / 1e9)}, "
-            f"by looks at the main thread, {percent(took / running)} of the time that neither compiling nor imports "
-            "took."
-        ),
-        advice=advice,
-        confidence="medium",
-        also=(line,),
-    )

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from xlaprof.analysis.model import Place
+from xlaprof.analysis.places import package
 from xlaprof.text.strings import package_path
 from xlaprof.vocabulary import STANDARD, Vocabulary
 
@@ -83,12 +84,18 @@ def advise(
     return Said(cause, advice)
 
 
+def option_for(kind: str, place: Place) -> str:
+    """The advice of the option that decides about what libraries do at ``place``; "": none is known."""
+    option = _option(kind, place, "\n".join(line.code for line in place.library), barriers=False)
+    return option.advice if option is not None else ""
+
+
 def _option(kind: str, place: Place, said: str, barriers: bool) -> _Option | None:
-    lines = [(_package(line), _text(line)) for line in place.library]
+    lines = [(package(line), _text(line)) for line in place.library]
     for option in _options():
         if kind in option.kinds and re.search(option.says, said) and (barriers or "barrier" not in option.advice):
-            for package, text in lines:
-                found = re.fullmatch(option.library or ".*", package) and re.search(option.function, text)
+            for name, text in lines:
+                found = re.fullmatch(option.library or ".*", name) and re.search(option.function, text)
                 if found and _is_called(place, found.groupdict().get("called", "")):
                     return option
     return None
@@ -126,9 +133,5 @@ def owned(place: Place) -> str:
 
 
 def whose(line: Place) -> str:
-    library = _package(line)
+    library = package(line)
     return f"{library}'" if library.endswith("s") else f"{library}'s"
-
-
-def _package(line: Place) -> str:
-    return package_path(line.file).partition("/")[0].removesuffix(".py")

@@ -23,6 +23,7 @@ from typing import TypeGuard
 
 import msgspec
 
+from xlaprof.analysis.compiled.beside import calls_beside
 from xlaprof.analysis.evidence.activities import (
     READER,
     Activity,
@@ -40,7 +41,6 @@ from xlaprof.analysis.evidence.activities import (
     workers_started,
 )
 from xlaprof.analysis.evidence.collecting import COLLECTS, asked, asked_for
-from xlaprof.analysis.evidence.compiled_functions import calls_beside
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
@@ -48,7 +48,7 @@ from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.tallies import PauseTally
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.places import cited, culprit, short, span
+from xlaprof.analysis.places import cited, culprit, short, span, users
 from xlaprof.analysis.principles import (
     FELT,
     GLANCE_NS,
@@ -386,8 +386,9 @@ def _looked_at(facts: Facts, call: Place) -> Place:
     """The line of what ``call`` runs that looks at the main thread found most, whenever they came."""
     at: Counter[Place] = Counter()
     for (stack, _), ns in facts.run.looks.items():
-        if any(frame.at == call.at for frame in facts.names.frames(stack)[1:]):
-            at[facts.place(stack)] += ns
+        line = users(facts.place(stack))
+        if line.at != call.at and any(frame.at == call.at for frame in facts.names.frames(stack)):
+            at[line] += ns
     place, ns = next(iter(at.most_common(1)), (NOWHERE, 0))
     return place if at.total() >= LOOKED_NS and ns >= _SEEN * at.total() else NOWHERE
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from xlaprof.analysis.evidence.compiled_functions import OPERATION_BY_OPERATION, run_uncompiled
+from xlaprof.analysis.compiled.beside import OPERATION_BY_OPERATION, run_uncompiled
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind

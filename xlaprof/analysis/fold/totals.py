@@ -220,7 +220,7 @@ class Totals(ReadsAndFallbacks):
         add_bounded(looks, (event.stack, event.state), event.dur, RECORDS)
         add_bounded(self.look_counts, (event.stack, event.state), 1, RECORDS)
         if event.state != "device":  # which comes beside all others
-            self.standing.add(event)
+            self.standing.add(event, self.names.place(event.stack).at)
             if self.torch_compile.limited:
                 add_bounded(self.looks_limited, event.stack, event.dur, RECORDS)
         self.cover(event.t, event.t + event.dur)

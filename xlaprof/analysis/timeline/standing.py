@@ -17,11 +17,12 @@ _MOST = 2_000
 
 
 class Stood(NamedTuple):
-    """The main thread was seen at one line all the time. Nanoseconds."""
+    """The main thread was seen at one line of the user's all the time. Nanoseconds."""
 
     dur: int
     start: int
-    stack: int
+    stack: int  # a library's line below it is where it was seen first
+    at: tuple[str, int]  # the user's line
 
 
 class Standing:
@@ -31,14 +32,14 @@ class Standing:
         self._kept: list[Stood] = []  # a heap, the shortest first
         self._open: Stood | None = None
 
-    def add(self, look: Look) -> None:
-        """Count a look; one that goes on counts with those before it."""
+    def add(self, look: Look, at: tuple[str, int]) -> None:
+        """Count a look at a line (file and number) of the user's; one that goes on counts with those before it."""
         now = self._open
-        if now is not None and look.stack == now.stack and look.t - (now.start + now.dur) <= _APART_NS:
+        if now is not None and at == now.at and look.t - (now.start + now.dur) <= _APART_NS:
             self._open = now._replace(dur=look.t + look.dur - now.start)
             return
         self._keep()
-        self._open = Stood(look.dur, look.t, look.stack)
+        self._open = Stood(look.dur, look.t, look.stack, at)
 
     def _keep(self) -> None:
         if self._open is None or self._open.dur < _WORTH_NS:

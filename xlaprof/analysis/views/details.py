@@ -16,6 +16,7 @@ from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.jit import JitRecord
 from xlaprof.analysis.fold.torch_compile import BreakTally, CacheKey, Part, RecompileRecord
 from xlaprof.analysis.model import Place, ProgramStat
+from xlaprof.analysis.places import users
 from xlaprof.analysis.sums import grouped
 from xlaprof.analysis.timeline.host import CAUSES
 from xlaprof.events import Change, Recompile
@@ -208,8 +209,8 @@ def _compiling(run: Fold) -> Stood | None:
 
 
 def _stood(run: Fold) -> Iterator[Stood]:
-    for dur, start, stack in run.standing.all():
-        yield Stood(unix_s(run, start), unix_s(run, start + dur), run.names.place(stack))
+    for dur, start, stack, _ in run.standing.all():
+        yield Stood(unix_s(run, start), unix_s(run, start + dur), users(run.names.place(stack)))
 
 
 def _again(run: Fold, record: RecompileRecord | JitRecord, ns: int) -> Again:
