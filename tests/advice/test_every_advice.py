@@ -25,7 +25,9 @@ from tests.sources import test_dynamo_advice, test_dynamo_break_advice
 
 PACKAGE = Path(xlaprof.__file__).parent
 SOURCES = sorted(
-    path for folder in ("findings", "recompiles", "evidence") for path in (PACKAGE / "analysis" / folder).rglob("*.py")
+    path
+    for folder in ("findings", "recompiles", "compiled", "evidence")
+    for path in (PACKAGE / "analysis" / folder).rglob("*.py")
 )
 SOURCES.append(PACKAGE / "sources" / "dynamo" / "hints.py")
 OPTIONS = PACKAGE / "analysis" / "evidence" / "library_options.toml"
@@ -109,6 +111,7 @@ NOT_TAKEN = {
     "Call {words.barrier} before the loop{over_turns}": "its graph takes five seconds to compile",
     "Compile {}, too (torch.compile)": "what a program does beside its graphs is its own",
     "What is the same in each turn, do once": "what a program does beside its graphs is its own",
+    "Look in {} documentation for the option": "of a library of which no option is known",
     "Do it in each tenth turn, or more seldom": "what a program does beside its graphs is its own",
     "be filled outside the compiled function": "taken of a list that grows: Let {} grow outside",
     "takes these values by turns": "a limit that is raised is PyTorch's",
