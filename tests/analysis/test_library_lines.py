@@ -13,7 +13,7 @@ from story import Story
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.places import short, span, way
-from xlaprof.events import Frame, Look, Stack, Text
+from xlaprof.events import Frame, Look, Sample, Stack, Text
 from xlaprof.pages.json import finding_to_json
 from xlaprof.pages.page import show_page
 from xlaprof.pages.terminal import render
@@ -109,6 +109,40 @@ def test_an_unseen_gap_between_two_lines_of_a_library_is_its_own_unless_it_calls
     assert [one.place.acting.line for one in found] == ([213] if looked else [])
     (idle,) = (account for account in story.report().accounts if account.what == "idle")
     assert ("somelib's own, at somelib/strategy.py:213" in idle.text) is not looked
+
+
+FITS = "/venv/lib/python3.11/site-packages/lightning/"
+STEPS = (FITS + "loops.py", 40, "Loop.run", "self.advance()", 38)
+LOGS = (
+    (FITS + "loggers/csv_logs.py", 240, "Writer.save", "self._fs.open(path)", 0),
+    (FITS + "loggers/csv_logs.py", 228, "Writer.save", "self._keys()", 0),
+    (FITS + "loggers/logger.py", 90, "Logger.log_metrics", "flatten(metrics)", 0),
+)
+
+
+@pytest.mark.parametrize("lines", [3, 1])
+def test_gaps_that_one_option_of_a_library_ends_are_one_finding(lines: int) -> None:
+    """A logger fills three gaps of each turn, none of which is felt by itself; another package writes for it."""
+    story = Story()
+    deeper = ("/venv/lib/python3.11/site-packages/writing/files.py", 4, "append", "os.write(handle, row)", 0)
+    turn = (FITS + "loops.py", 45, "Loop.run", "self.log()", 38)
+    barrier, reads = (story.line(*USERS, library=(below,)) for below in (STEPS, (*STEPS[:1], 41, *STEPS[2:])))
+    logs = [story.line(*USERS, library=(deeper, line, (*turn[:1], 45 + at, *turn[2:]))) for at, line in enumerate(LOGS)]
+    for _ in range(60):
+        with story.step():
+            story.trace(100)
+            for stack in logs[:lines]:
+                story.wait()
+                story.emit(Sample(story.now, 4_000_000, stack, "python"))
+                story.python(4, reads, reads)
+                story.trace(1)
+            story.barrier(barrier, 5)
+    found = story.findings("idle_gap")
+    assert len(found) == (lines == 3)
+    for one in found:
+        assert (one.place.line, one.rhythm) == (8, "every step")
+        assert one.cost_s == pytest.approx(60 * 0.012, rel=0.05)
+        assert "log_every_n_steps" in one.advice
 
 
 def test_what_is_not_felt_is_no_finding_at_a_librarys_line() -> None:

@@ -219,14 +219,10 @@ def _finding(
     line, stacks = work.line, Counter[int]()
     for (stack, _), ns in looks.items():
         stacks[stack] += ns
-    longest = max(stacks, key=stacks.__getitem__)
     is_call = any(line in facts.names.frames(stack) for stack in stacks)
-    place = innermost(facts.names, stacks, line) if is_call else line
+    place = innermost(facts.names, stacks, line, option=work.option) if is_call else line
     if place == line:  # itself, or a loop
-        place = of_called(facts.place(longest))
-    if option_for("idle_gap", place) != work.option:  # it is of a library that this one calls
-        frames = reversed(facts.names.frames(longest))
-        place = next(one for one in frames if option_for("idle_gap", one) == work.option)
+        place = of_called(facts.place(max(stacks, key=stacks.__getitem__)))
     saves = _saves(looks)
     if saves:
         what = "again and again while a checkpoint is saved at"

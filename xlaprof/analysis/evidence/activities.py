@@ -8,7 +8,7 @@ further in, where most of the time was spent.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from operator import attrgetter
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.jit import memory
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Head, Names, head
-from xlaprof.analysis.places import culprit, of_called, short
+from xlaprof.analysis.places import culprit, of_called, short, users
 from xlaprof.analysis.principles import DEAR, FELT, GLANCE_NS, HABIT, LONG_S, LOOKED_NS, MOST, NEARLY_ALL, PART
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
@@ -29,6 +29,7 @@ from xlaprof.events import Undonated
 from xlaprof.text.quantities import duration
 
 from .facts import Facts
+from .library_options import option_for
 
 _BYTES = 32 << 20  # of arguments that are copied: for less memory alone nobody changes a program
 _AGREED_NS = HABIT / 5 * LOOKED_NS  # of looks at one line: three are no chance
@@ -54,6 +55,7 @@ class Activity:
         self.seen: Counter[int] = Counter()  # cause of host time -> ns sampled
         self.lines: Counter[int] = Counter()  # stack -> ns
         self.of: Sequence[Activity] = ()  # lines of loops that call the same
+        self.option = ""  # of a library, that decides about it: its advice
 
     @property
     def called(self) -> list[Place]:
@@ -183,7 +185,25 @@ def activities(run: Fold) -> Iterator[Activity]:
             for cause, tally in by_line.pop(key).causes.items():
                 waits[host.DATA].add(cause, tally)
     yield from waits.values()
-    yield from by_line.values()
+    yield from _by_option(names, by_line.values())
+
+
+def _by_option(names: Names, found: Iterable[Activity]) -> Iterator[Activity]:
+    """The same, with all as one about which one option of a library decides, under one line of the program's."""
+    together: dict[tuple[str, Place], list[Activity]] = {}
+    for one in found:
+        place = heaviest(names, one) if one.lines else one.line
+        option = option_for("idle_gap", place)
+        if option:
+            together.setdefault((option, users(place)), []).append(one)
+        else:
+            yield one
+    for (option, line), several in together.items():
+        whole = Activity(line) if len(several) > 1 else several[0]
+        for cause, tally in (pair for one in several if one is not whole for pair in one.causes.items()):
+            whole.add(cause, tally)
+        whole.option = option
+        yield whole
 
 
 class Copied(NamedTuple):
@@ -228,12 +248,14 @@ def _draws(activity: Activity, lines: Collection[tuple[str, int]]) -> bool:
 
 def heaviest(names: Names, activity: Activity, share: float = MOST) -> Place:
     """The innermost line that takes ``share`` of its time; NOWHERE if it was never sampled."""
-    return innermost(names, activity.lines, activity.line, share)
+    return innermost(names, activity.lines, activity.line, share, activity.option)
 
 
-def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, share: float = MOST) -> Place:
+def innermost(
+    names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, share: float = MOST, option: str = ""
+) -> Place:
     """The innermost line, from ``line`` inwards, that takes ``share`` of the ns spent at ``stacks``; of libraries, of
-    that which the program called."""
+    that which the program called, or of one further in, about which ``option`` of a library decides."""
     lines = []
     for stack, ns in stacks.items():
         frames = names.frames(stack)
@@ -251,7 +273,11 @@ def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, sh
             break
         found = best
         lines = [(frames, ns) for frames, ns in lines if frames[depth] == best]
-    return of_called(found)
+    found = of_called(found)
+    if option and option_for("idle_gap", found) != option and stacks:
+        inward = reversed(names.frames(max(stacks, key=stacks.__getitem__)))
+        found = next((one for one in inward if option_for("idle_gap", one) == option), found)
+    return found
 
 
 def element_loop(facts: Facts, place: Place) -> Place:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -38,6 +38,8 @@ def _options() -> tuple[_Option, ...]:
     return tuple(msgspec.toml.decode(text, type=dict[str, list[_Option]])["option"])
 
 
+#: for which a report that is made again and again does not search once more
+_STACKS = 4_096
 #: kinds whose own advice is to write a line otherwise, which is not the user's to write here
 OF_THE_LINE = frozenset({"transfer", "fallback", "excess_barriers", "missing_barrier", "growing_graph"})
 
@@ -84,8 +86,11 @@ def advise(
     return Said(cause, advice)
 
 
+@lru_cache(_STACKS)
 def option_for(kind: str, place: Place) -> str:
     """The advice of the option that decides about what libraries do at ``place``; "": none is known."""
+    if not place.library:
+        return ""
     option = _option(kind, place, "\n".join(line.code for line in place.library), barriers=False)
     return option.advice if option is not None else ""
 

@@ -44,11 +44,12 @@ from xlaprof.analysis.evidence.collecting import COLLECTS, asked, asked_for
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
+from xlaprof.analysis.evidence.library_options import whose
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.tallies import PauseTally
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.places import cited, culprit, short, span, users
+from xlaprof.analysis.places import cited, culprit, function, short, span, users
 from xlaprof.analysis.principles import (
     FELT,
     GLANCE_NS,
@@ -350,13 +351,14 @@ def _explain(facts: Facts, activity: Activity) -> _Told:
     # Where the idle sampler looked at most once into each gap, so always as far into it, the line that it saw is where
     # the thread had got to, not where the time went: the call is known, no more.
     seen = (tally.most for cause, tally in activity.causes.items() if isinstance(cause, Seen))
-    if place.line and activity.line.line and activity.line != place and max(seen, default=0) < GLANCE_NS:
+    unsure = not activity.option and max(seen, default=0) < GLANCE_NS
+    if place.line and activity.line.line and activity.line != place and unsure:
         place = activity.line
         inner = _looked_at(facts, place)
         most = f", most of it at {cited(inner)}" if inner.line else ""
         where_to = f"called at {cited(place)}{most}"
     elif place.line:
-        where_to = f"at {cited(place)}"
+        where_to = f"in {whose(place.acting)} {function(place)}" if place.library else f"at {cited(place)}"
     else:
         before, after = facts.names.bracket(*activity.longest_hole())
         where_to, place = f"({span(before, after)})", culprit(before, after)
