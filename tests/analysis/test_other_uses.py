@@ -129,3 +129,22 @@ def test_a_tensor_that_was_passed_twice_is_told_with_the_call_that_did() -> None
     assert "The inputs ids, mask are different tensors now, and were one in an earlier call" in finding.cause
     assert 59 in [place.line for place in finding.also]
     assert "in a warm-up too" in finding.advice
+
+
+@pytest.mark.parametrize("tokens", [6, 1])
+def test_a_version_for_what_had_one_already_is_told_by_what_the_next_differs_in(tokens: int) -> None:
+    """Captions are written behind a training: the first token has a version of its own, with the cache's first length.
+    The second is compared with the training's, from which it differs by the same; the third, with the second."""
+    compiling = Compiling()
+    compiling.compile("0/0")
+    write = compiling.story.line(60, "word = fast(x, cache)", func="write")
+    of_use = Guard("mode", "grad_mode", "True", "False"), value("caches", False, True), shape(32, 1)
+    for i in (1, 2):
+        compiling.recompile(f"0/{i}", *of_use, stack=write, against="0/0", dynamic="False")
+    for i in range(3, 2 + tokens):
+        grown = Guard("shape", "cache.keys", f"f32[1,{28 + i}]", f"f32[1,{29 + i}]", "size mismatch", 1)
+        compiling.recompile(f"0/{i}", grown, stack=write, against=f"0/{i - 1}", dynamic="False")
+    (finding,) = compiling.findings()
+    assert (finding.place.line, finding.count) == (60, tokens)
+    assert ("The shape of cache.keys changed" in finding.cause) is (tokens == 6)
+    assert ("grad_mode" in finding.cause) is (tokens == 1), "where nothing follows, what is known is told"

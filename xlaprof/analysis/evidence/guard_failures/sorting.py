@@ -16,6 +16,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from xlaprof.analysis.evidence.breaks import Broken, Line, broken
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.case import filled, named, sizes_of_dim
@@ -71,7 +73,9 @@ def sort_out(facts: Facts) -> Sorted:
     known = _made_at(facts)
     again: dict[str, RecompileRecord] = {}  # by compile id: those that were not necessary
     earlier: dict[int, list[tuple[Blamed, list[Blamed]]]] = {}  # by function, with those that it belongs to
-    for record in facts.run.torch_compile.recompiles:
+    by_next = _told_by_next(facts)
+    for recorded in facts.run.torch_compile.recompiles:
+        record = by_next.get(id(recorded), recorded)
         guard, place = to_blame(record), facts.place(record.event.resumed)
         first, belongs = _followed(record, earlier.setdefault(record.event.code, [])) or (None, necessary)
         apart = _apart_for(facts, record, lines)
@@ -80,7 +84,7 @@ def sort_out(facts: Facts) -> Sorted:
         elif (
             _is_of_another(record, whole=apart is None)
             and not is_gradless(facts, record)
-            and id(record) not in of_values
+            and id(recorded) not in of_values
             and not (record.another and record.event.code in limited)
         ):
             belongs = necessary
@@ -119,6 +123,24 @@ def sort_out(facts: Facts) -> Sorted:
         else:
             (chosen if _are_chosen_sizes(recompiles) else found).append(recompiles)
     return Sorted(found, behind, [record for record, _, _ in necessary], chosen)
+
+
+def _told_by_next(facts: Facts) -> dict[int, RecompileRecord]:
+    """Versions that are compared with a distant one, with all the changes for which this line's calls had a version
+    already: in what they differ from that one is not told, and what the next version differs in from them is taken for
+    it, as of a cache that grows by each token. By ``id``, with the next one's guards."""
+    made, known = set[tuple[object, ...]](), facts.run.torch_compile.recompiles
+    after = {(one.event.code, one.event.against): one for one in reversed(known)}
+    found: dict[int, RecompileRecord] = {}
+    for record in known:
+        event = record.event
+        change = event.code, event.stack, event.against, *((one.kind, one.subject, one.new) for one in event.guards)
+        following = after.get((event.code, event.compile))
+        again = change in made and to_blame(record).kind != "reset" and not event.resumed
+        if again and following is not None and following.event.stack == event.stack:
+            found[id(record)] = replace(record, event=replace(event, guards=following.event.guards))
+        made.add(change)
+    return found
 
 
 def _made_at(facts: Facts) -> dict[tuple[int, str, str], Place]:
