@@ -1,4 +1,5 @@
-"""Programs of JAX that compile for each selection that values decide, or for each optimizer that is made anew."""
+"""Programs of JAX that compile for each selection that values decide, for each optimizer that is made anew, or for each
+length of a list."""
 
 from __future__ import annotations
 
@@ -91,3 +92,25 @@ def with_a_number_in_an_array() -> None:
     squash, x = _squashed()
     for turn in range(1, 6):
         squash(x, jnp.asarray(1.5**turn, jnp.float32))
+
+
+def listed() -> None:
+    """A smoothed series of all levels so far, in each turn, by a jitted function and outside of one."""
+    smoothed, levels = jax.jit(lambda series: jnp.cumsum(series, axis=0) / 2), []
+    for turn in range(14):
+        levels.append(jnp.asarray(np.full(3, turn, np.float32)))
+        series = jnp.stack(levels)
+        smoothed(series)
+        jnp.sort(series, axis=0)
+
+
+def listed_in_an_array() -> None:
+    @jax.jit
+    def smoothed(series: Any, turn: Any, level: Any) -> tuple[Any, Any, Any]:
+        series = series.at[turn].set(level)
+        known = jnp.arange(14)[:, None] <= turn
+        return series, jnp.cumsum(jnp.where(known, series, 0), axis=0) / 2, jnp.sort(jnp.where(known, series, jnp.inf))
+
+    series = jnp.asarray(np.zeros((14, 3), np.float32))
+    for turn in range(14):
+        series, _, _ = smoothed(series, turn, np.full(3, turn, np.float32))

@@ -397,6 +397,7 @@ CASES = [
     Case("pass it at its full length", growing_curve, whole_curve),
     Case("is longer in each call, and each length has a program of its own: empty it", collected, emptied),
     Case("Collect what belongs together in one array", joined, joined_on_the_host),
+    Case("Keep the values in one array of full size, made once", jitted.listed, jitted.listed_in_an_array),
 ]
 
 

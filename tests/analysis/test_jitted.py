@@ -282,7 +282,8 @@ def test_a_list_that_is_joined_for_a_call_grows_with_its_argument_and_is_told_on
             story.spend(5)
     (finding,) = story.found("recompile")
     assert (finding.count, finding.cost_s) == (2 * joins, pytest.approx(joins * 0.5))
-    assert "stack at train.py:40, outside of any jitted function, 11 times" in finding.cause
+    assert "stack joins a list of arrays, outside of any jitted function" in finding.cause
+    assert "compiled for each length, too: step at train.py:40: 22 programs" in finding.cause
 
 
 @pytest.mark.parametrize(("idle", "found"), [(1, 0), (120, 1)])

@@ -3,7 +3,8 @@ function, one after the other in a comprehension, whose turns need nothing of ea
 
 Each is dispatched from Python and is a program of its own, which XLA cannot fuse with the next. Cost: the time that the
 main thread was seen at these lines, without compiling for the first time, which one function would take, too, and
-without the share that the device hides: beside it that runs jitted functions, which the host would wait for.
+without the share that the device hides: beside it that runs jitted functions, which the host would wait for. Gain: what
+one program spares of it, without work of the device that it has, too, and with what it takes to compile.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from xlaprof.analysis.evidence.reads import goes_over, takes_outside
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import HABIT, LITTLE, MOST, NAMED, NEARLY_ALL
-from xlaprof.analysis.recompiles.eager import Body, Eager, bodies, on_host, way
+from xlaprof.analysis.principles import LITTLE, MOST, NAMED, NEARLY_ALL
+from xlaprof.analysis.recompiles.eager import Body, Eager, bodies, brought_again, on_host, way
 from xlaprof.analysis.recompiles.jit_calls import of_other_sizes
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.events import Execute, OutsideOperations
@@ -38,7 +39,6 @@ _DRAWN = (
     "Draw NumPy's random numbers before it, and pass them as arguments: drawn within, every call would have those of "
     "the first."
 )
-_LARGE = 1_024  # bytes of data that comes again: numbers and positions come by chance
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -65,6 +65,8 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     looped = any(one.loop for one in within)
     hidden = 1 - eager.felt_ns / max(1, eager.ns)
     beside = f", and for {percent(hidden)} of that the device had other work" if hidden >= LITTLE else ""
+    if eager.kept_ns >= LITTLE * eager.felt_ns:
+        beside += f"; about {duration(eager.kept_ns / 1e9)} is work of the device that one program has, too"
     loops = f"the body of the loop at line {within[0].loop}" if looped and within[0].loop else "the body of the loop"
     again = [facts.place(stack) for stack in facts.once(of_other_sizes)]
     # whether no function under jax.jit can have all of it
@@ -105,7 +107,9 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
             + f" Of the rest: {advice[:1].lower()}{advice[1:]}"
             * bool(outside)
         )
-    if sent := {place: facts.text(facts.run.came_again.get(stack, 0)) for stack, place in _brought_again(facts, eager)}:
+    if sent := {
+        place: facts.text(facts.run.came_again.get(stack, 0)) for stack, place in brought_again(facts, eager.lines)
+    }:
         line, what = next(iter(sent.items()))
         advice = (
             f"Do once, before the loop, what is computed of the data that {short(line)} brings to the device again "
@@ -119,6 +123,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         if outside
         else Matching(Execute, ("stack",), frozenset((stack,) for stack in eager.turns), count="calls"),
         cost_s=eager.felt_ns / 1e9,
+        gain_s=eager.spare_ns / 1e9,
         cause=(
             f"{body.func or 'The program'}{called} {', and '.join(does)}: Python dispatches each, and each is a "
             "program of its own. The main thread was there for "
@@ -132,17 +137,6 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         ended_by=("decides", over.get(most, most)) if taken else None,
         also=[*within, *lines],
     )
-
-
-def _brought_again(facts: Facts, eager: Eager) -> Iterator[tuple[int, Place]]:
-    """Stacks of these lines that bring the same to the device again and again, and hardly anything else: what is
-    computed of it comes out the same, up to what else goes in."""
-    for (stack, again), one in facts.run.sent.items():
-        place, new = facts.place(stack), facts.run.sent.get((stack, False))
-        whole = one.bytes + (new.bytes if new is not None else 0)
-        many = again and one.count >= HABIT and one.bytes >= max(_LARGE * one.count, NEARLY_ALL * whole)
-        if many and place.at in eager.lines:
-            yield stack, place
 
 
 def _own(facts: Facts, stack: int) -> Place:

@@ -29,6 +29,7 @@ class JitTally(Tally):
     trace: int = 0
     lower: int = 0
     backend: int = 0
+    ops: int = 0  # operations in all of them; one at least in each
     cached: int = 0  # ns of those from the persistent cache
     unkept: dict[str, int] = msgspec.field(default_factory=dict)  # ns by why the persistent cache has no such program
     callers: set[int] = msgspec.field(default_factory=set)  # Stack ids
@@ -115,6 +116,7 @@ class Jit:
         tally.trace += event.trace
         tally.lower += event.lower
         tally.backend += event.backend
+        tally.ops += max(1, event.ops)
         tally.cached += event.dur * event.cached
         if event.unkept:
             add_bounded(tally.unkept, event.unkept, event.backend, KEPT)

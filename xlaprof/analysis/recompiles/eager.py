@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -15,15 +15,17 @@ from xlaprof.analysis.evidence.reading import SCALARS
 from xlaprof.analysis.fold.jit import JitTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.principles import DEAR, FELT, LOOKED_NS, MANY, NAMED, NEARLY_ALL, NOTICED
+from xlaprof.analysis.principles import DEAR, FELT, HABIT, LOOKED_NS, MANY, NAMED, NEARLY_ALL, NOTICED
 from xlaprof.analysis.recompiles.jit_calls import compiled_outside, dropped
 from xlaprof.analysis.statements import called, names, nodes
 from xlaprof.analysis.uses import Use, read_of
+from xlaprof.analysis.whatif.one_program import compiling
 from xlaprof.text.quantities import duration, plural
 from xlaprof.text.strings import enumerated, package_path
 
 _OF_KEYS = re.compile(r"^(_?threefry|_?random|unstack$|stage$)")  # operations on keys, and their unpacking
 _NUMPY = frozenset({"np", "numpy"})
+_LARGE = 1_024  # bytes of data that comes again: numbers and positions come by chance
 _MANY = 200  # operations of a function: fewer are set-up
 _EACH_NS = 200_000  # that one takes Python, on a busy machine: what is beyond is the jitted function's
 
@@ -43,6 +45,8 @@ class Eager(NamedTuple):
     turns: dict[int, str]  # of these lines, those that call a jitted function in a comprehension, and its name
     ns: int  # that the main thread was seen at these lines
     felt_ns: int  # of it, without what the device hides
+    kept_ns: int  # of that, work of the device that one program has, too
+    spare_ns: int  # of that, what one program spares, with what is compiled less or, below that, more
     lines: frozenset[tuple[str, int]]  # all lines on the way to them
 
 
@@ -103,8 +107,49 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
         hidden = facts.hidden_s(max(0, min(ns, since_ns[body]) - compiling) / 1e9, own)
         counts = {stack: outside[stack] for stack in many[body]}
         called_in = {stack: turns[stack] for stack in counts if stack in turns}
-        found[body] = Eager(counts, called_in, ns, ns - round(hidden * 1e9), lines[body])
+        felt, kept, less = ns - round(hidden * 1e9), 0, 0
+        if not any(brought_again(facts, lines[body])):  # what is computed once, before the loop, is spared whole
+            kept = min(felt, round(_kept_s(facts, own) * 1e9))
+            less = _compiled_less(facts, [stack for stack in counts if stack not in turns])
+        found[body] = Eager(counts, called_in, ns, felt, kept, max(0, min(felt, felt - kept + less)), lines[body])
     return {body: eager for body, eager in found.items() if _is_long(facts, eager)}
+
+
+def brought_again(facts: Facts, lines: Container[tuple[str, int]]) -> Iterator[tuple[int, Place]]:
+    """Stacks of these lines that bring the same to the device again and again, and hardly anything else: what is
+    computed of it comes out the same, up to what else goes in."""
+    for (stack, again), one in facts.run.sent.items():
+        place, new = facts.place(stack), facts.run.sent.get((stack, False))
+        whole = one.bytes + (new.bytes if new is not None else 0)
+        many = again and one.count >= HABIT and one.bytes >= max(_LARGE * one.count, NEARLY_ALL * whole)
+        if many and place.at in lines:
+            yield stack, place
+
+
+def _kept_s(facts: Facts, own: Collection[int]) -> float:
+    """Seconds of the device's work that operations have as one program, too: what a run of each of these programs takes
+    beyond a run of the quicker ones, which is what it takes that there is a run at all."""
+    run = facts.run
+    runs = {one: run.program_runs[one] for one in own if run.program_runs.get(one) and run.program_busy.get(one)}
+    means = {one: run.program_busy[one] / times for one, times in runs.items()}
+    if not means:
+        return 0.0
+    least = min(_EACH_NS, sorted(means.values())[len(means) // 4])
+    beyond = sum(times * max(0.0, means[one] - least) for one, times in runs.items())
+    return facts.busy_s(own) * beyond / sum(run.program_busy[one] for one in runs)
+
+
+def _compiled_less(facts: Facts, stacks: Iterable[int]) -> int:
+    """ns for which one program of these operations, or one for each of their shapes, compiles less for the first time
+    and for other shapes; below 0: more."""
+    took, programs, ops, times = 0, 0, 0, 1
+    for stack in stacks:
+        one = facts.run.jit.functions.get((stack, 0))
+        if one is not None:
+            took, programs, ops = took + one.dur, programs + one.programs, ops + one.ops
+            names = len(facts.run.jit.outside[stack].functions)
+            times = max(times, one.programs // max(1, names))
+    return took - round(compiling(facts.run.jit).one(ops, took, programs, times)) if programs else 0
 
 
 def looks_beside(facts: Facts, compiled: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
@@ -155,9 +200,9 @@ def in_comprehensions(facts: Facts) -> dict[int, str]:
 
 
 def _is_long(facts: Facts, eager: Eager) -> bool:
-    """Whether it is felt in the run, or in the time of the steps beside compiling."""
-    beside = eager.felt_ns - sum(compiled_again(facts, stack) for stack in eager.counts)
-    felt = eager.felt_ns >= FELT * facts.wall_s * 1e9 or beside >= DEAR * facts.working_s * 1e9
+    """Whether what one program spares is felt in the run, or in the time of the steps beside compiling."""
+    beside = eager.spare_ns - sum(compiled_again(facts, stack) for stack in eager.counts)
+    felt = eager.spare_ns >= FELT * facts.wall_s * 1e9 or beside >= DEAR * facts.working_s * 1e9
     return eager.ns >= LOOKED_NS and felt
 
 
@@ -175,36 +220,46 @@ def way(facts: Facts, stack: int) -> list[Place]:
 def one_by_one(facts: Facts) -> OneByOne | None:
     """Those at lines of no finding, where they are dear and one function would spare a part of the run that is seen.
 
-    What a program takes by itself is taken to be what the quicker lines' programs take: what takes longer, as random
-    numbers do, has that in a jitted function, too.
+    What one program would take to compile is told by what the run's own took.
     """
     told = compiled_outside(facts).union(*(eager.lines for eager in facts.once(bodies).values()))
-    lines: dict[tuple[str, int], list[JitTally]] = {}
-    calls, ways = Counter[tuple[str, int]](), Counter[str]()
-    jitted = _calls_jitted(facts)
+    lines: dict[tuple[str, int], dict[int, JitTally]] = {}  # what one program can be -> by stack
+    jitted, takes = _calls_jitted(facts), compiling(facts.run.jit)
     for (stack, name), one in facts.run.jit.functions.items():
         place = facts.place(stack)
         if not name and place.line and place.at not in told:
-            lines.setdefault(place.at, []).append(one)
-            calls[_called_by(facts, stack, jitted).at] += one.dur
-            ways[next((how for part, how in _MAKES if any(part in line.file for line in place.library)), "")] += one.dur
-    means = sorted(one.dur / max(1, one.programs) for some in lines.values() for one in some)
-    took = Counter({at: sum(one.dur for one in some) for at, some in lines.items()})
-    count = {at: sum(one.programs for one in some) for at, some in lines.items()}
-    spare = int(sum(min(took[at], (count[at] - 1) * means[len(means) // 4]) for at in lines))
+            lines.setdefault(_called_by(facts, stack, jitted).at, {})[stack] = one
+    spares, took, count, ways = Counter[tuple[str, int]](), Counter[tuple[str, int]](), 0, Counter[str]()
+    for at, some in lines.items():
+        dur, programs = sum(one.dur for one in some.values()), sum(one.programs for one in some.values())
+        spare = dur - takes.one(sum(_ops(facts, stack, one) for stack, one in some.items()), dur, programs)
+        if spare > 0:
+            spares[at], took[at], count = int(spare), dur, count + programs
+            for stack, one in some.items():
+                library = facts.place(stack).library
+                ways[next((how for part, how in _MAKES if any(part in line.file for line in library)), "")] += one.dur
     whole = facts.wall_s * 1e9
-    if sum(count.values()) < MANY or took.total() < DEAR * whole or spare < NOTICED * whole:
+    if count < MANY or took.total() < DEAR * whole or spares.total() < NOTICED * whole:
         return None
-    named = [f"{package_path(file)}:{line} ({duration(ns / 1e9)})" for (file, line), ns in calls.most_common()]
+    named = [f"{package_path(file)}:{line} ({duration(ns / 1e9)})" for (file, line), ns in took.most_common()]
     hows = [how for how, ns in ways.items() if how and ns >= DEAR * took.total()]
     return OneByOne(
-        spare,
-        f"{plural(sum(count.values()), 'operation')} outside of jitted functions were compiled one by one, "
+        spares.total(),
+        f"{plural(count, 'operation')} outside of jitted functions were compiled one by one, "
         f"{duration(took.total() / 1e9)}, at {enumerated(named, NAMED)}: put what such a line does into one "
         f"function under jax.jit{f' ({enumerated(hows, NAMED)})' if hows else ''}, and one program in place of many "
         "spares some "
-        f"{duration(spare / 1e9)} of that (random numbers compile as long there)",
+        f"{duration(spares.total() / 1e9)} of that (random numbers compile as long there)",
     )
+
+
+def _ops(facts: Facts, stack: int, tally: JitTally) -> float:
+    """The operations of a line in a program of all that it does. Turns of a loop that are alike are one program; what
+    comes in several sizes, or by a library's loop, stands in it as often as it was called."""
+    ran = facts.run.jit.outside.get(stack)
+    if ran is None or (tally.programs <= len(ran.functions) and any(line.loop for line in way(facts, stack))):
+        return tally.ops
+    return tally.ops / tally.programs * max(ran.count, tally.programs)
 
 
 def jitted_calls(facts: Facts) -> frozenset[tuple[str, int]]:

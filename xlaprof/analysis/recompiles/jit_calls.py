@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from bisect import bisect
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
-from operator import ne
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -20,11 +18,10 @@ from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import HABIT, LARGE, LONG_S, MANY, MOST, NAMED, NEARLY_ALL
-from xlaprof.analysis.shapes import are_chosen, are_doubled, dims
-from xlaprof.analysis.statements import nodes
+from xlaprof.analysis.shapes import are_chosen, are_doubled
 from xlaprof.analysis.sums import grouped
 from xlaprof.analysis.uses import selection
-from xlaprof.events import ArgumentChange
+from xlaprof.events import ArgumentChange, JitCompile
 from xlaprof.text.quantities import duration, plural, times
 
 from .jit_causes import (
@@ -32,12 +29,23 @@ from .jit_causes import (
     NUMBER,
     OUTSIDE,
     TEXTS,
+    changed_sizes,
+    entries,
+    evidence_of,
+    filled,
+    from_to,
     grows,
+    have_turns,
     last_batch,
+    length_given,
     made_anew,
     maker_of,
+    of_a_method,
     one_or_few,
+    other_sizes,
+    sizes_in_turn,
     sizes_of,
+    what_it_holds,
 )
 
 #: :attr:`Finding.operation` of these findings
@@ -73,11 +81,14 @@ def sort_out(facts: Facts) -> Sorted:
     """
     groups: dict[tuple[object, ...], list[JitRecord]] = {}
     necessary, found = [], []
-    joins = {facts.place(event.stack).at for event in facts.run.jit.joins}
+    joins = _joins(facts)
+    known = {_moment(record.event) for group in joins for record in group}
     for record in facts.run.jit.records:
         event, first = record.event, record.event.changes[0]
         name = re.sub(r"\d+\]", "]", first.name)  # elements of one list
         place = facts.place(event.stack)
+        if _moment(event) in known:
+            continue
         if record.apart and first.kind in _OF_THE_CALL:
             necessary.append(record)
         elif first.kind in ("anew", "field"):
@@ -87,43 +98,77 @@ def sort_out(facts: Facts) -> Sorted:
         elif event.code:
             other = bool(_modes(record))  # the same code around another function, beside what is made anew
             groups.setdefault((event.code, event.func, first.kind, name, first.dim, other), []).append(record)
-        elif place.at not in joins:
+        else:
             groups.setdefault((place.at, event.func, first.kind, name, first.dim), []).append(record)
+    found += joins
     beside: list[list[JitRecord]] = []  # of operations that may have a program for every shape
+    decided = _decided(facts, groups.values())
     for group in groups.values():
         if _by_design(facts, group):
             necessary += group
-        elif any(one.event.code for one in group) or _varies(facts, group, groups.values()):
-            found.append(group)
-        else:
+        elif not any(one.event.code for one in group) and (
+            _are_of_leaves(facts, group, decided) or not _varies(facts, group, groups.values())
+        ):
             beside.append(group)
+        else:
+            found.append(group)
     return Sorted(_joined(facts, found, beside), necessary)
 
 
 def _joined(facts: Facts, groups: list[list[JitRecord]], beside: list[list[JitRecord]]) -> list[Group]:
     """The groups by cause; ``beside``: what may go along with one, and is none by itself."""
     found: list[Group] = []
-    for group in sorted(groups, key=_rank):
+    for group in sorted(groups, key=lambda one: _rank(facts, one)):
         mine = next((one for one in found if _is_part(facts, one, group)), None)
         if mine is not None:
             mine.along.extend(group)
             continue
         own = [one for one in group if one.event.code] or group  # of the program's functions, where there are
         found.append(Group(own, [one for one in group if not one.event.code] if own is not group else []))
+    lists = [one for one in found if _is_list(one.lead)]
+    for nth, other in enumerate(lists):  # what is appended to in the same turns is one habit
+        first = next((one for one in lists[:nth] if one in found and have_turns(one.lead, other.records)), None)
+        if first is not None:
+            first.along.extend(other.records)
+            found.remove(other)
     for cause in found:
-        sizes = _sizes_in_turn(cause.lead)
+        sizes = sizes_in_turn(cause.records if _is_list(cause.lead) else cause.lead)
         if not cause.lead[0].event.code and sizes:
             of_them = (one for group in beside for one in group)
-            cause.along.extend(one for one in of_them if not sizes.isdisjoint(_sizes_in_turn([one])))
+            cause.along.extend(one for one in of_them if not sizes.isdisjoint(sizes_in_turn([one])))
         cause.along.extend(one for group in beside if _goes_along(cause.lead, group) for one in group)
     return found
 
 
-def _rank(group: list[JitRecord]) -> tuple[bool, int]:
-    """What leads a cause: the dearest of the program's functions; of weak types, and of operations, the first."""
+def _rank(facts: Facts, group: list[JitRecord]) -> tuple[bool, bool, bool, int]:
+    """What leads a cause: a list that is joined, whose length is the size of all that is computed of it; the dearest of
+    the program's functions; of weak types, and of operations, the first, and first of these what joins pieces."""
     first = group[0].event
     begins = not first.code or first.changes[0].kind == "weak type"  # what is computed of it follows
-    return not first.code, first.t if begins else -_ns(group)
+    joins = facts.text(first.func) in _JOINS
+    return not _is_list(group), not first.code, not joins, first.t if begins else -_ns(group)
+
+
+def _is_list(group: list[JitRecord]) -> bool:
+    """Whether they are operations outside of jitted functions that join a list, a program for each length."""
+    return not group[0].event.code and group[0].event.changes[0].kind == "structure"
+
+
+def _is_as_long(joins: list[JitRecord], group: list[JitRecord]) -> bool:
+    """Whether what was made for other sizes has as many rows, or as many times that, as the list that was joined last
+    before it has arrays; or, where nobody counted these, grows in the same turns."""
+    made = sorted((one.event.t, one.event.arrays) for one in joins)
+    if not any(arrays for _, arrays in made):
+        return grows([one.event.changes[0] for one in group]) and have_turns(joins, group)
+    rows: Counter[float] = Counter()
+    lengths: set[int] = set()
+    for one in group:
+        at = bisect(made, (one.event.t, 0)) - 1
+        sizes = sizes_of(one.event.changes[0])
+        if one.event.changes[0].kind == "shape" and sizes and at >= 0 and made[at][1]:
+            rows[sizes[-1] / made[at][1]] += 1
+            lengths.add(made[at][1])
+    return len(lengths) > 1 and max(rows.values()) >= NEARLY_ALL * len(group)
 
 
 def _ns(records: Iterable[JitRecord]) -> int:
@@ -137,8 +182,11 @@ def _is_dropped(group: list[JitRecord]) -> bool:
 def _is_part(facts: Facts, cause: Group, group: list[JitRecord]) -> bool:
     """Whether a group is made for a part of what the cause is: what is computed of a weakly typed array; another part
     of a structure, as of a list that begins empty and grows, or the same entries in another function; or, outside of
-    any jitted function, sizes that change as the cause's, or a list joined at the line of the call, of as many more."""
+    any jitted function, sizes that change as the cause's; or what is as long as a list that is joined."""
     lead, other = cause.lead[0].event, group[0].event
+    if _is_list(cause.lead):  # JAX joins a long one part by part
+        part = facts.text(other.func) in _JOINS and facts.place(other.stack).at == facts.place(lead.stack).at
+        return part or _is_as_long(cause.lead, group)
     if other.code:
         one, another = lead.changes[0], other.changes[0]
         same = (other.code, other.func) == (lead.code, lead.func)
@@ -149,16 +197,14 @@ def _is_part(facts: Facts, cause: Group, group: list[JitRecord]) -> bool:
             return same
         if one.kind == another.kind == "shape":  # the same array, given to both: one size is to serve all
             own, theirs = _sizes_along(cause.lead), _sizes_along(group)
-            alike = (one.name, one.dim, _beside(one)) == (another.name, another.dim, _beside(another))
+            alike = (one.name, one.dim, other_sizes(one)) == (another.name, another.dim, other_sizes(another))
             return alike and len(own & theirs) >= MOST * min(len(own), len(theirs))
         if not one.kind == another.kind == "structure":
             return False
         outer, inner = sorted((one.name, another.name))
         within = re.match(re.escape(outer) + r"([.\[]|$)", inner) is not None
-        return within and (same or not _entries(cause.lead).isdisjoint(_entries(group)))
-    if lead.code and other.changes[0].kind == "structure" and facts.place(lead.stack).at == facts.place(other.stack).at:
-        return [one.step for one in cause.lead] == [one.step for one in group]
-    sizes, others = _sizes_in_turn(cause.lead), _sizes_in_turn(group)
+        return within and (same or not entries(cause.lead).isdisjoint(entries(group)))
+    sizes, others = sizes_in_turn(cause.lead), sizes_in_turn(group)
     return bool(others) and len(sizes & others) >= NEARLY_ALL * max(len(sizes), len(others))
 
 
@@ -172,20 +218,10 @@ def _made_in_turn(facts: Facts, lead: list[JitRecord], group: list[JitRecord]) -
     return bool(maker) and (mine.file, maker) == (other.file, maker_of(other.func)) and begin < stop and start < end
 
 
-def _entries(group: list[JitRecord]) -> set[str]:
-    """Entries of a structure that came or went, with their types."""
-    changes = (record.event.changes[0] for record in group)
-    return {text for change in changes for text in (change.old, change.new) if text}
-
-
-def _sizes_in_turn(group: list[JitRecord]) -> set[tuple[int, ...]]:
-    """The size before and after, of each program that another size of an argument needs."""
-    changes = (record.event.changes[0] for record in group)
-    return {tuple(sizes) for change in changes if change.kind == "shape" and (sizes := sizes_of(change))}
-
-
 #: what another line of the program may well call it with: evaluation beside training, a mode, another model
 _OF_THE_CALL = frozenset({"shape", "rank", "static", "structure", "field", "anew"})
+#: operations that join pieces
+_JOINS = frozenset({"concatenate", "append", "stack"})
 #: operations that trace a function of the program's
 _TRACING = frozenset({"scan", "while", "cond"})
 
@@ -198,16 +234,27 @@ def _varies(facts: Facts, group: list[JitRecord], groups: Collection[list[JitRec
     if changes[0].kind == "shape":  # of one size: step after step, more often than leaves have one, or in turn
         shapes = {text for change in changes for text in (change.old, change.new)}
         again = len({record.step for record in group}) >= HABIT or len(shapes) >= MANY
-        one_size = all(len(_changed(change)) == 1 for change in changes)
+        one_size = all(len(changed_sizes(change)) == 1 for change in changes)
         return one_size and (again or any(_in_turn(group, other) for other in groups))
     if changes[0].kind == "parameter":
         return facts.text(group[0].event.func) in _TRACING
     return changes[0].kind == "structure"
 
 
-def _changed(change: ArgumentChange) -> set[tuple[int, int]]:
-    """Sizes before and after, of all dimensions that differ: one, where the same size stands in several."""
-    return {pair for pair in zip(dims(change.old), dims(change.new), strict=False) if ne(*pair)}
+def _are_of_leaves(facts: Facts, group: list[JitRecord], decided: set[tuple[int, ...]]) -> bool:
+    """Whether the sizes are those of what a program makes before its steps, as a model's layers: the steps need no
+    other, and none was ``decided`` by pieces that were joined or by values."""
+    shapes = group[0].event.changes[0].kind == "shape"
+    before = max(record.step for record in group) <= 0 and facts.step_count >= MANY
+    return shapes and before and decided.isdisjoint(sizes_in_turn(group))
+
+
+def _decided(facts: Facts, groups: Iterable[list[JitRecord]]) -> set[tuple[int, ...]]:
+    """Sizes before and after that come of joining pieces, or of selecting by values, outside of jitted functions."""
+    outside = [one for group in groups for one in group if not one.event.code]
+    return sizes_in_turn(
+        [one for one in outside if facts.text(one.event.func) in _JOINS or selection(facts.place(one.event.stack).code)]
+    )
 
 
 def _in_turn(group: list[JitRecord], other: list[JitRecord]) -> bool:
@@ -218,7 +265,7 @@ def _in_turn(group: list[JitRecord], other: list[JitRecord]) -> bool:
     pairs = list(zip(group, other, strict=True))
     ends = [max(one.event.t, two.event.t) for one, two in pairs]
     begins = [min(one.event.t, two.event.t) for one, two in pairs]
-    same = all(_changed(one.event.changes[0]) == _changed(two.event.changes[0]) for one, two in pairs)
+    same = all(changed_sizes(one.event.changes[0]) == changed_sizes(two.event.changes[0]) for one, two in pairs)
     return same and all(end < begin for end, begin in zip(ends, begins[1:], strict=False))
 
 
@@ -226,11 +273,7 @@ def _goes_along(lead: list[JitRecord], group: list[JitRecord]) -> bool:
     """Whether an operation is compiled for another parameter in each turn in which the cause is for another size: a
     slice as long as what is computed of it, whose length is no size of its argument."""
     kinds = lead[0].event.changes[0].kind, group[0].event.changes[0].kind
-    if len(lead) < HABIT or kinds != ("shape", "parameter"):
-        return False
-    turns = [one.event.t for one in lead]
-    own = Counter(bisect(turns, one.event.t) for one in group)
-    return len(own) >= NEARLY_ALL * len(turns) and set(own.values()) == {1}
+    return kinds == ("shape", "parameter") and have_turns(lead, group)
 
 
 def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
@@ -250,7 +293,7 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
         return bool(chosen) and last < MANY <= facts.step_count - last
     if changes[0].kind != "shape" or not group[0].event.code:
         return False
-    if len(group) == 1 and len(_changed(changes[0])) > 1:
+    if len(group) == 1 and len(changed_sizes(changes[0])) > 1:
         return True  # two sorts of batches, as long rows and short ones: no sizes that vary meet so
     if _is_warm_up(facts, group):
         return True
@@ -288,26 +331,37 @@ def _is_warm_up(facts: Facts, group: list[JitRecord]) -> bool:
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each function and cause."""
-    for group in (*facts.once(sort_out).found, *_joins(facts)):
+    for group in facts.once(sort_out).found:
         yield _finding(facts, group)
 
 
-def _joins(facts: Facts) -> Iterable[Group]:
-    """Operations of very many arrays, by line: each program of them is one too many, the first as well."""
+def _joins(facts: Facts) -> list[list[JitRecord]]:
+    """Operations of very many arrays, by line, with those of fewer that the list had before: each program of them is
+    one too many, the first as well."""
+    lines = {facts.place(event.stack).at for event in facts.run.jit.joins}
+    outside = (one for one in facts.run.jit.records if not one.event.code and one.event.changes[0].kind == "structure")
+    known = [one for one in outside if facts.place(one.event.stack).at in lines]
+    events = {_moment(one.event) for one in known}
     changes = [ArgumentChange("structure")]
-    joins = (JitRecord(replace(event, changes=changes), -1, False) for event in facts.run.jit.joins)
-    return [Group(lead, []) for lead in grouped(joins, lambda one: facts.place(one.event.stack).at).values()]
+    first = (replace(event, changes=changes) for event in facts.run.jit.joins if _moment(event) not in events)
+    every = sorted((*known, *(JitRecord(event, -1, False) for event in first)), key=lambda one: one.event.t)
+    return [*grouped(every, lambda one: facts.place(one.event.stack).at).values()]
+
+
+def _moment(event: JitCompile) -> tuple[int, int]:
+    return event.t, event.stack
 
 
 def compiled_outside(facts: Facts) -> set[tuple[str, int]]:
     """Lines of operations outside of jitted functions that are findings of this kind, and not only dropped."""
-    groups = [one.records for one in (*facts.once(sort_out).found, *_joins(facts)) if not _is_dropped(one.lead)]
+    groups = [one.records for one in facts.once(sort_out).found if not _is_dropped(one.lead)]
     return {facts.place(one.event.stack).at for group in groups for one in group if not one.event.code}
 
 
 def of_other_sizes(facts: Facts) -> set[int]:
     """Stacks of operations outside of jitted functions that are compiled for one size after the other."""
-    groups = (one.records for one in facts.once(sort_out).found if one.lead[0].event.changes[0].kind == "shape")
+    found = facts.once(sort_out).found
+    groups = (one.records for one in found if one.lead[0].event.changes[0].kind == "shape" or _is_list(one.lead))
     return {one.event.stack for records in groups for one in records if not one.event.code}
 
 
@@ -326,15 +380,19 @@ def _finding(facts: Facts, cause: Group) -> Finding:
     changes = [record.event.changes[0] for record in group]
     known = TEXTS if event.code else TEXTS | OUTSIDE
     selects = not event.code and change.kind == "shape" and _selecting(facts, records).line
-    text = known.get("selection" if selects else change.kind, TEXTS["function"])
-    advice = text.advice if isinstance(text.advice, str) else text.advice(group)
+    joins = not event.code and facts.text(event.func) in _JOINS and (_is_list(group) or grows(changes))
+    passed = joins and any(facts.text(one.event.func) not in _JOINS for one in records)
+    kind = "selection" if selects else "list" if passed and _is_list(group) else change.kind
+    text = known.get(kind, TEXTS["function"])
+    way = OUTSIDE["list"].advice if passed else text.advice
+    advice = way if isinstance(way, str) else way(group)
     fields = _fields(facts, cause)
     if change.kind == "function" and fields["beside"]:
         advice = DEFINED_INSIDE
     cost = _ns(records) / 1e9
     name = fields["function"]
     was = "were" if "," in name else "was"
-    again = [one for one in records if one.event.code]
+    again = [one for one in records if one.event.code and not _is_list(group)]
     what = f"{name} {was} compiled again {times(len(again))}" if event.code else plural(len(records), "program")
     if again and len(again) < len(records):
         what += f", and {_outside(facts, records)}"
@@ -343,12 +401,12 @@ def _finding(facts: Facts, cause: Group) -> Finding:
         facts.place(event.cleared or event.stack),  # what is to be changed
         operation=JAX,
         count=len(records),
-        counted=Known(tuple(Moment(one.event.t, one.event.dur, detail=_went(one)) for one in records)),
+        counted=Known(tuple(Moment(one.event.t, one.event.dur, detail=from_to(one)) for one in records)),
         cost_s=cost,
-        cause=f"{_filled(text.cause, fields)}: {what}, {duration(cost)} in all.",
-        advice=_filled(advice, fields),
+        cause=f"{filled(text.cause, fields)}: {what}, {duration(cost)} in all.",
+        advice=filled(advice, fields),
         change=FromTo(change.kind, change.old, change.new),
-        evidence=listed([_evidence(record) for record in records]),
+        evidence=listed([evidence_of(record) for record in records]),
         discriminator=f"{name} {change.kind} {change.name}",
         also=[facts.place(one) for record in records for one in (record.event.stack, record.event.code)],
         values=values((one.old, one.new) for one in changes),
@@ -359,6 +417,15 @@ def _selecting(facts: Facts, records: list[JitRecord]) -> Place:
     """The line that decides by values how many elements the operations have; NOWHERE: none is seen to."""
     lines = (facts.place(one.event.stack) for one in records)
     return next((line for line in lines if selection(line.code)), NOWHERE)
+
+
+def _along(facts: Facts, cause: Group) -> str:
+    """What is compiled for each length of a list that is joined, with the lines."""
+    own = [one for one in cause.along if one.event.code]
+    outside = [one for one in cause.along if not one.event.code]
+    calls = dict.fromkeys(f"{facts.text(one.event.func)} at {short(facts.place(one.event.stack))}" for one in own)
+    told = [*islice(calls, NAMED)]
+    return ", and ".join([*told, *([_outside(facts, outside)] if outside else [])])
 
 
 def _outside(facts: Facts, records: list[JitRecord]) -> str:
@@ -376,7 +443,7 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
     went = {(one.old, one.new) for one in (record.event.changes[0] for record in group)}
     # of the first call: as many differ in those after it, or what is computed of them
     others = [one.name for one in event.changes if one.kind == change.kind and one.name != change.name]
-    of = [one for one in cause.records if one.event.code] or cause.records
+    of = group if _is_list(group) else [one for one in cause.records if one.event.code] or cause.records
     functions = dict.fromkeys(facts.text(record.event.func) for record in of)
     more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
     caller = facts.place(event.stack).func
@@ -396,34 +463,22 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "others": f" (and of {', '.join(others[:3])})" if others else "",
         "besides": f" (and {', '.join(others[:3])})" if others else "",
         "caller": caller or "the function around this line",
-        "method": f" ({_of_a_method(method[1])})" if method else "",
+        "method": f" ({of_a_method(method[1])})" if method else "",
         "cleared": f" at {short(facts.place(event.cleared))}" if event.cleared else "",
         "selected": f"{selection(selecting.code)} at {short(selecting)}",
         "amounts": f"{amounts[0]:,} to {amounts[-1]:,}",
-        "held": _held(of if change.kind == "function" else group),
+        "held": what_it_holds(of if change.kind == "function" else group),
         "it": "each" if len(functions) > 1 else "it",
         **_made(facts, of),
-        "static": _turns(facts.place(event.stack).code) or "...",
-        "arrays": plural(max(record.event.arrays for record in group), "array"),
+        "static": length_given(facts.place(event.stack).code) or "...",
+        "arrays": plural(most, "array") if (most := max(one.event.arrays for one in group)) else "arrays",
+        "along": _along(facts, cause),
         "config": f": {change.name} went from {change.old} to {change.new}" if change.name else "",
     }
 
 
 def _sizes_along(group: list[JitRecord]) -> set[int]:
     return {size for record in group for size in sizes_of(record.event.changes[0])}
-
-
-def _beside(change: ArgumentChange) -> list[int]:
-    """The sizes of the other dimensions."""
-    return [size for at, size in enumerate(dims(change.new)) if at != change.dim]
-
-
-def _held(group: list[JitRecord]) -> str:
-    """What a function that is made anew has by its closure, where that differs."""
-    changes = [change for record in group for change in record.event.changes[1:]]
-    numbers = [f"{one.name} went from {one.old} to {one.new}" for one in changes if one.kind == "field" and one.old]
-    told = [*dict.fromkeys(numbers), *(f"another {name}" for name in made_anew(group))][:NAMED]
-    return f" (what it holds differs: {', '.join(told)})" if told else ""
 
 
 def _made(facts: Facts, group: list[JitRecord]) -> dict[str, str]:
@@ -439,35 +494,3 @@ def _made(facts: Facts, group: list[JitRecord]) -> dict[str, str]:
         "beside": ", ".join(beside[:NAMED]),
         "once": f" Make {', '.join(once[:NAMED])} once, before that." if once else "",
     }
-
-
-def _turns(code: str) -> str:
-    """The name that a line gives jax.lax.scan for the number of turns, quoted; "": it gives none."""
-    lengths = (one.value for call in nodes(code, ast.Call) for one in call.keywords if one.arg == "length")
-    return next((repr(one.id) for one in lengths if isinstance(one, ast.Name)), "")
-
-
-def _of_a_method(name: str) -> str:
-    """How to put it under jax.jit: @jax.jit would take ``self`` for an array."""
-    return (
-        f"a method: self.{name} = jax.jit(self.{name}) in __init__; what it reads of self then stays as at the first "
-        "call: pass what changes"
-    )
-
-
-def _filled(text: str, fields: dict[str, str]) -> str:
-    return re.sub(r"\{(\w+)\}", lambda found: fields.get(found[1], found[0]), text)
-
-
-def _went(record: JitRecord) -> str:
-    change = record.event.changes[0]
-    return f"{change.old} -> {change.new}" if change.old or change.new else change.kind
-
-
-def _evidence(record: JitRecord) -> str:
-    when = f"step {record.step}" if record.step > 0 else f"program {record.event.versions + 1}"
-    others = [f"{one.name} {one.old} -> {one.new}".strip() for one in record.event.changes[1:4]]
-    too = f"; differs too: {', '.join(others)}" if others else ""
-    return (
-        f"{when}: {duration(record.event.dur / 1e9)}, {f'{record.event.changes[0].name} {_went(record)}'.strip()}{too}"
-    )

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from bisect import bisect
+from collections import Counter
 from collections.abc import Callable, Collection
 from itertools import islice
+from operator import ne
 from typing import NamedTuple
 
 from xlaprof.analysis.fold.jit import JitRecord
-from xlaprof.analysis.principles import HABIT, NAMED
+from xlaprof.analysis.principles import HABIT, NAMED, NEARLY_ALL
 from xlaprof.analysis.shapes import dims, dtype, dtype_name
+from xlaprof.analysis.statements import nodes
 from xlaprof.events import ArgumentChange
+from xlaprof.text.quantities import duration
 
 _ENTRY = re.compile(r"\[\d+\]")  # of a list
 _TRANSFORMATION = re.compile(r"\b(init|update)_fn\b")  # of optax, by the names that its functions have
@@ -292,4 +298,83 @@ OUTSIDE = {
         "jax.jit: elsewhere each call compiles it); or write into an array of fixed size (x.at[i].set(value)), or join "
         "on the host: np.stack(jax.device_get(values)).",
     ),
+    "list": Text(
+        "{function} joins a list of {arrays}, outside of any jitted function, and has a program for every number of "
+        "them; what is computed of the result is as long, and compiled for each length, too: {along}",
+        "Keep the values in one array of full size, made once, and write each of them there (x.at[i].set(value), or "
+        "jax.lax.dynamic_update_slice, in a jitted function); pass the whole of it, and how much of it counts as an "
+        "array, and mask the rest. Where nothing needs the list before the end, the results of jax.lax.scan are "
+        "stacked, in a function under jax.jit.",
+    ),
 }
+
+
+# -- what a group has in common
+
+
+def what_it_holds(group: list[JitRecord]) -> str:
+    """What a function that is made anew has by its closure, where that differs."""
+    changes = [change for record in group for change in record.event.changes[1:]]
+    numbers = [f"{one.name} went from {one.old} to {one.new}" for one in changes if one.kind == "field" and one.old]
+    told = [*dict.fromkeys(numbers), *(f"another {name}" for name in made_anew(group))][:NAMED]
+    return f" (what it holds differs: {', '.join(told)})" if told else ""
+
+
+def length_given(code: str) -> str:
+    """The name that a line gives jax.lax.scan for the number of turns, quoted; "": it gives none."""
+    lengths = (one.value for call in nodes(code, ast.Call) for one in call.keywords if one.arg == "length")
+    return next((repr(one.id) for one in lengths if isinstance(one, ast.Name)), "")
+
+
+def of_a_method(name: str) -> str:
+    """How to put it under jax.jit: @jax.jit would take ``self`` for an array."""
+    return (
+        f"a method: self.{name} = jax.jit(self.{name}) in __init__; what it reads of self then stays as at the first "
+        "call: pass what changes"
+    )
+
+
+def filled(text: str, fields: dict[str, str]) -> str:
+    return re.sub(r"\{(\w+)\}", lambda found: fields.get(found[1], found[0]), text)
+
+
+def from_to(record: JitRecord) -> str:
+    change = record.event.changes[0]
+    return f"{change.old} -> {change.new}" if change.old or change.new else change.kind
+
+
+def evidence_of(record: JitRecord) -> str:
+    when = f"step {record.step}" if record.step > 0 else f"program {record.event.versions + 1}"
+    others = [f"{one.name} {one.old} -> {one.new}".strip() for one in record.event.changes[1:4]]
+    too = f"; differs too: {', '.join(others)}" if others else ""
+    change = f"{record.event.changes[0].name} {from_to(record)}".strip()
+    return f"{when}: {duration(record.event.dur / 1e9)}, {change}{too}"
+
+
+def entries(group: list[JitRecord]) -> set[str]:
+    """Entries of a structure that came or went, with their types."""
+    changes = (record.event.changes[0] for record in group)
+    return {text for change in changes for text in (change.old, change.new) if text}
+
+
+def changed_sizes(change: ArgumentChange) -> set[tuple[int, int]]:
+    """Sizes before and after, of all dimensions that differ: one, where the same size stands in several."""
+    return {pair for pair in zip(dims(change.old), dims(change.new), strict=False) if ne(*pair)}
+
+
+def other_sizes(change: ArgumentChange) -> list[int]:
+    """The sizes of the other dimensions."""
+    return [size for at, size in enumerate(dims(change.new)) if at != change.dim]
+
+
+def sizes_in_turn(group: list[JitRecord]) -> set[tuple[int, ...]]:
+    """The size before and after, of each program that another size of an argument needs."""
+    changes = (record.event.changes[0] for record in group)
+    return {tuple(sizes) for change in changes if change.kind == "shape" and (sizes := sizes_of(change))}
+
+
+def have_turns(lead: list[JitRecord], group: list[JitRecord]) -> bool:
+    """Whether one of the group was made in nearly each turn in which one of the lead was, and never two."""
+    turns = [one.event.t for one in lead]
+    own = Counter(bisect(turns, one.event.t) for one in group)
+    return len(lead) >= HABIT and len(own) >= NEARLY_ALL * len(turns) and set(own.values()) == {1}

@@ -1,0 +1,169 @@
+"""What operations outside of jitted functions gain as one program, and what of them a list makes that grows."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from xlaprof.analysis.fold.jit import Jit
+from xlaprof.analysis.whatif.one_program import compiling
+from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations
+
+from .test_jitted import Jitted, sized
+
+
+@pytest.mark.parametrize(("device_ms", "gain_s"), [(0.05, 2.0), (2.05, 1.2)])
+def test_work_that_one_program_has_too_is_no_gain(device_ms: float, gain_s: float) -> None:
+    """A map is rotated by nine small operations and an interpolation, whose own work may take longer than any of them
+    needs to be dispatched: 400 turns of 5 ms, a program for each line."""
+    story = Jitted()
+    lines = [story.line(n, "x = rotate(x)", func="turned", outer=(52,), loops=(0, 50)) for n in range(30, 40)]
+    names = [f"op{n}" for n in range(10)]
+    for nth, name in enumerate(names):
+        story._programs[name] = nth + 2
+    story.made()
+    story.execute("step", 1, story.call)
+    for turn in range(400):
+        for line, name in zip(lines, names, strict=True):
+            story.execute(name, device_ms if name == "op9" else 0.05, line)
+            story.spend(0.5)
+        if turn % 20 == 19:
+            story.emit(Look(story.now, 100_000_000, lines[0], "python"))
+    for line, name in zip(lines, names, strict=True):
+        story.emit(OutsideOperations(story.now, story.text(name), 400, line))
+    (found,) = story.found("op_by_op")
+    assert found.cost_s == pytest.approx(2.0, rel=0.01)
+    assert found.gain_s == pytest.approx(gain_s, rel=0.02)
+    assert ("about 800 ms is work of the device that one program has, too" in found.cause) is (gain_s < 2)
+
+
+def test_work_of_its_own_alone_is_not_told_as_dispatch() -> None:
+    """A factorization of 20 ms in each turn, which no program makes shorter: its host waits for the one before."""
+    story = Jitted()
+    line = story.line(30, "root = jnp.linalg.cholesky(cov)", func="draw", outer=(52,), loops=(0, 50))
+    story._programs["cholesky"] = 2
+    story.made()
+    story.execute("step", 1, story.call)
+    for turn in range(300):
+        story.execute("cholesky", 20, line)
+        story.spend(20)
+        if turn % 10 == 0:
+            story.emit(Look(story.now, 200_000_000, line, "python"))
+    story.emit(OutsideOperations(story.now, story.text("cholesky"), 300, line))
+    assert story.found("op_by_op") == []
+
+
+def _compiled(ms: float, ops: int, programs: int, line: int = 20) -> list[JitCompile]:
+    return [JitCompile(t, round(ms * 1e6), 1, line, ops=ops) for t in range(programs)]
+
+
+def test_one_program_takes_as_long_for_what_is_dear_and_an_eighth_of_a_program_for_each_other_operation() -> None:
+    jit = Jit()
+    for event in (
+        *_compiled(40, 1, 30),
+        *_compiled(48, 1, 10, 21),
+        *_compiled(440, 15, 4, 22),
+        *_compiled(40, 2, 9, 23),
+    ):
+        jit.on_compile(event, -1)
+    takes = compiling(jit)
+    assert takes.one(ops=40, took=40 * 40e6, programs=40) == pytest.approx(40e6 * (1 + 40 / 8))
+    assert takes.one(ops=60, took=4 * 440e6, programs=4) == pytest.approx(40e6 + 4 * 400e6), "as random numbers do"
+    assert takes.one(ops=40, took=40 * 40e6, programs=40, times=4) == pytest.approx(40e6 * (4 + 40 / 8))
+    assert compiling(Jit()).one(10, 0, 0) == 0
+
+
+@pytest.mark.parametrize(("joins", "told"), [(False, 0), (True, 1)])
+def test_sizes_of_what_is_made_before_the_steps_are_leaves_but_where_pieces_are_joined(joins: bool, told: int) -> None:
+    """Eleven layers of a decoder are scaled and shifted, each of its own width; or so is an archive that grows by a
+    file each time."""
+    story = Jitted()
+    names = ("concatenate" if joins else "mul", "add")
+    lines = [story.line(n, "w = scaled(w)", func="prepare", outer=(50,), loops=(0, 49)) for n in (20, 21)]
+    for turn in range(12):
+        for line, name in zip(lines, names, strict=True):
+            start = story.now
+            story.spend(300)
+            changes = [ArgumentChange("shape", "x", f"f32[{8 * turn}]", f"f32[{8 * turn + 8}]", 0)] * bool(turn)
+            story.emit(JitCompile(start, story.now - start, story.text(name), line, versions=turn, changes=changes))
+    for turn in range(20):
+        with story.step("step"):
+            if not turn:
+                story.made()
+            story.execute("step", 5, story.call)
+            story.spend(5)
+    assert [(one.place.line, one.count) for one in story.found("recompile")] == [(20, 22)] * told
+    (account,) = (one for one in story.report().accounts if one.what == "jax")
+    assert ("24 operations outside of jitted functions were compiled one by one" in account.text) is not told
+
+
+class Listed(Jitted):
+    """A judge of games keeps a rating of each, stacks them at line 60, and has a jitted function called with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.joins = self.line(60, "ratings = jnp.stack(kept)", func="judge", outer=(41, 90), loops=(0, 38))
+
+    def compiled(self, name: str, stack: int, versions: int, *changes: ArgumentChange, arrays: int = 0) -> None:
+        start = self.now
+        self.spend(100)
+        code = self.code if stack == self.call else 0
+        made = JitCompile(start, self.now - start, self.text(name), stack, code, versions=versions, arrays=arrays)
+        self.emit(msgspec.structs.replace(made, changes=list(changes) if versions else []))
+
+    def stacked(self, turn: int, arrays: int, stack: int = 0) -> None:
+        change = ArgumentChange("structure", "args", "", f"args[{turn}] f32[16]")
+        self.compiled("stack", stack or self.joins, turn, change, arrays=arrays)
+
+
+@pytest.mark.parametrize("turns", [20, 130])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_what_is_computed_of_a_list_that_grows_is_a_part_of_its_finding(turns: int, rows: int) -> None:
+    """Whether a hundred arrays were joined or not; each has as many rows."""
+    story = Listed()
+    mean = story.line(61, "spread = jnp.std(ratings)", func="judge", outer=(41, 90), loops=(0, 38))
+    for turn in range(turns):
+        with story.step("step"):
+            grown = sized(rows * turn, rows * (turn + 1)) if turn else []
+            story.stacked(turn, turn + 1)
+            story.compiled("std", mean, turn, *grown)
+            story.compiled("step", story.call, turn, *grown)
+            story.execute("step", 5, story.call)
+            story.spend(5)
+    (found,) = story.found("recompile")
+    assert (found.place.line, found.count) == (60, 3 * (turns - 1))
+    assert f"stack joins a list of {turns} arrays" in found.cause
+    assert "as long, and compiled for each length, too: step at train.py:40, and std at train.py:61" in found.cause
+    assert found.advice.startswith("Keep the values in one array of full size, made once")
+
+
+def test_a_list_that_grows_and_batches_that_vary_in_the_same_turns_are_two_causes() -> None:
+    story, sizes = Listed(), (40, 31, 57, 23, 61, 38, 29, 52, 44, 35)
+    for turn, size in enumerate(sizes):
+        with story.step("step"):
+            story.stacked(turn, turn + 1)
+            story.compiled("step", story.call, turn, *sized(sizes[turn - 1], size))
+            story.execute("step", 5, story.call)
+            story.spend(5)
+    found = story.found("recompile")
+    assert sorted((one.place.line, one.count) for one in found) == [(40, 9), (60, 9)]
+
+
+def test_two_lists_that_grow_in_the_same_turns_are_one_habit_and_one_is_joined_part_by_part() -> None:
+    """JAX joins many numbers sixteen at a time: their number and the number of these parts change in turn."""
+    story = Listed()
+    joined = story.line(62, "curve = jnp.array(losses)", func="judge", outer=(41, 90), loops=(0, 38))
+    for turn in range(40):
+        with story.step("step"):
+            story.stacked(turn, turn + 1)
+            if turn % 8 == 7:
+                change = ArgumentChange("structure", "args", "", f"args[{turn // 8}] f32[16]")
+            else:
+                change = ArgumentChange("shape", "args", f"f32[{turn % 8}]", f"f32[{turn % 8 + 1}]", 0)
+            story.compiled("concatenate", joined, turn, change, arrays=2 + turn // 8)
+            if not turn:
+                story.made()
+            story.execute("step", 5, story.call)
+            story.spend(5)
+    (found,) = story.found("recompile")
+    assert (found.place.line, found.count) == (60, 78)
