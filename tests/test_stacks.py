@@ -11,6 +11,7 @@ import weakref
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,12 +141,15 @@ def test_the_first_line_of_a_worker_process_is_nobodys() -> None:
         assert (namespace["frames"][0].file == "<string>") is users
 
 
-def test_code_that_a_library_makes_is_nobodys() -> None:
-    """As dataclasses do, in the namespace of the module that uses them."""
-    for module, users in (("/v/site-packages/made_up/options.py", False), ("/home/me/options.py", True)):
-        namespace = {"__name__": "options", "__file__": module, "user_frames": user_frames}
-        exec(compile("frames = user_frames()", "<string>", "exec"), namespace)
-        assert (namespace["frames"][0].file == "<string>") is users
+@pytest.mark.parametrize("name", ["<string>", "<made for {}>"])
+@pytest.mark.parametrize("file", ["/v/site-packages/made_up/options.py", "/home/me/options.py", ""])
+def test_code_that_a_library_makes_is_nobodys(name: str, file: str) -> None:
+    """As dataclasses do, in the namespace of the module that uses them; or in one that is no module's."""
+    name = name.format(file)
+    namespace: dict[str, Any] = {"user_frames": user_frames}
+    namespace |= {"__name__": "options", "__file__": file} if file else {}
+    exec(compile("frames = user_frames()", name, "exec"), namespace)
+    assert (namespace["frames"][0].file == name) is file.startswith("/home")
 
 
 def test_a_program_that_has_ended_has_no_line(tmp_path: Path) -> None:

@@ -104,3 +104,71 @@ def test_a_train_state_of_a_new_model_is_made_anew(tell: Tell) -> None:
     assert names[1:] == [[("anew", f"state.{name}") for name in ("apply_fn", "tx.init", "tx.update")]] * 2
     assert [[one.kind for one in each] for each in run.changes("init")] == [[], ["function"], ["function"]]
     assert {one.count for one in run.report.findings if one.kind == "recompile"} == {2}
+
+
+def of_nnx(*, apart: bool) -> Any:
+    """A dose-response curve is fitted in 1,500 small steps. ``apart``: its module is split once, before the loop."""
+    nnx = pytest.importorskip("flax.nnx")
+    optax = pytest.importorskip("optax")
+
+    def program() -> None:
+        doses = jnp.linspace(0, 1, 16)[:, None]
+        model = nnx.Sequential(*(nnx.Linear(n, m, rngs=nnx.Rngs(0)) for n, m in ((1, 8), (8, 8), (8, 1))))
+        optimizer = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
+
+        def fit(model: Any, optimizer: Any, x: Any) -> None:
+            optimizer.update(model, nnx.grad(lambda one: jnp.square(one(x) - x).mean())(model))
+
+        if not apart:
+            step = nnx.jit(fit)
+            for _ in range(1500):
+                step(model, optimizer, doses)  # here
+            return
+        made, state = nnx.split((model, optimizer))
+
+        @jax.jit
+        def pure(state: Any, x: Any) -> Any:
+            both = nnx.merge(made, state)
+            fit(*both, x)
+            return nnx.state(both)
+
+        for _ in range(1500):
+            state = pure(state, doses)
+
+    return program
+
+
+def of_equinox(*, apart: bool) -> Any:
+    """A filter bank is relaxed in 1,500 small steps. ``apart``: its arrays are taken out once, before the loop."""
+    eqx = pytest.importorskip("equinox")
+
+    def relax(bank: Any, x: Any) -> Any:
+        return jax.tree.map(lambda one: one - 1e-3 * jnp.tanh(one) * x.mean() if eqx.is_array(one) else one, bank)
+
+    def program() -> None:
+        bank = [eqx.nn.MLP(2, 2, 4, 3, key=jax.random.key(n)) for n in range(6)]
+        tone = jnp.ones(8)
+        if not apart:
+            step = eqx.filter_jit(relax)
+            for _ in range(1500):
+                bank = step(bank, tone)  # here
+            return
+        arrays, rest = eqx.partition(bank, eqx.is_array)
+        pure = jax.jit(lambda arrays, x: eqx.filter(relax(eqx.combine(arrays, rest), x), eqx.is_array))
+        for _ in range(1500):
+            arrays = pure(arrays, tone)
+
+    return program
+
+
+@pytest.mark.parametrize(("library", "program"), [("flax", of_nnx), ("equinox", of_equinox)])
+def test_a_librarys_own_python_around_each_call_is_told_with_what_spares_it(
+    library: str, program: Any, tell: Tell
+) -> None:
+    def idle(apart: bool) -> str:
+        return " ".join(one.text for one in tell(program(apart=apart)).report.accounts if one.what == "idle")
+
+    assert f"avoidable: {library}'s own Python around each call" in (told := idle(apart=False))
+    assert "test_jax_libraries.py:" in told
+    assert "<generated_" not in told, "what equinox makes is nobody's line"
+    assert "around each call" not in idle(apart=True)

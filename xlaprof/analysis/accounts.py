@@ -23,7 +23,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.sorting import hit_a_limit
 from xlaprof.analysis.evidence.guard_failures.told import eager_ns
 from xlaprof.analysis.evidence.idle_time import by_cause, label, waited
-from xlaprof.analysis.evidence.library_options import whose
+from xlaprof.analysis.evidence.library_options import AROUND, around_calls, whose
 from xlaprof.analysis.evidence.looping import host_s, in_each_step
 from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.necessary import SPARED, necessary
@@ -59,6 +59,7 @@ _IMPORTS, _SET_UP, _FIRST = "importing modules", "set-up", "set-up, and recordin
 _FIRSTS = "first compilations"
 _NOTHING_YET = "set-up: the device had been given nothing yet"
 _RECORDING = "the host records operations and hands them over"
+_HANDED = f"{_RECORDING}: several steps in one call, by jax.lax.scan over their batches, share that"
 _UNSEEN = "nothing was recorded of what the host did"
 _OWN = "the program's own Python"
 #: causes of idle time that are part of every step, and the machine's
@@ -405,6 +406,7 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
         for reason, part in _normal(facts, cause, seen, ns, name, lines):
             part = min(part, ns)
             bill.normal[reason] += part
+            bill.avoidable |= {reason} if AROUND in reason else set()
             ns -= part
         bill.unknown[name] += ns
     bill.remark = _barriers(facts, findings)
@@ -423,21 +425,22 @@ def _looked(facts: Facts, ns: float) -> Iterator[tuple[str, float]]:
 
     At a line that calls programs, or runs operations, the host hands them over; compiling there counts as that.
     """
-    calls = {facts.place(stack).at for stack in facts.run.executions_at}
-    lines, handed = _Parts(float), 0.0
+    ran = facts.run.executions_at
+    calls = {place.at: place for place in map(facts.place, sorted(ran, key=ran.__getitem__))}  # the most frequent last
+    handed, own = dict[str, _Parts](), _Parts(float)
     for stack, took in looks_beside(facts, facts.run.jit.compiled_at)[1].items():
         place = facts.place(stack)
         if place.at in calls:
-            handed += took
+            handed.setdefault(around_calls(calls[place.at]), _Parts(float))[short(place)] += took
         elif place.line:
-            lines[short(users(place))] += took
-    seen = handed + sum(lines.values())
+            own[short(users(place))] += took
+    seen = sum(sum(at.values()) for at in (*handed.values(), own))
     if seen < LOOKED_NS or not facts.run.jit.functions:
         return
-    share = min(1.0, ns / seen)
-    yield _RECORDING, handed * share
-    if lines:
-        yield f"{_OWN}, at {_listed(lines)}", sum(lines.values()) * share
+    for why, at in (*handed.items(), (_OWN, own)):
+        parts = _Parts(float, {line: took * min(1.0, ns / seen) for line, took in at.items()})
+        if parts:
+            yield f"{why}, at {_listed(parts)}" if why else _HANDED, sum(parts.values())
 
 
 def _barriers(facts: Facts, findings: Iterable[Finding]) -> str:

@@ -397,9 +397,8 @@ def _classify(frame: FrameType) -> str:
         # multiprocessing's workers all bear this name
         generated = code.co_name.startswith("__") or str(frame.f_globals.get("__name__")).startswith("namedtuple_")
         generated = generated or not _WORKERS.isdisjoint(code.co_names)
-        generated = generated or is_library(str(frame.f_globals.get("__file__", "")), None)  # the module that makes it
-        return "" if generated else name
-    if is_library(name, frame.f_globals.get("__name__")):
+        return "" if generated or _is_made(frame) else name
+    if is_library(name, frame.f_globals.get("__name__")) or (name.startswith("<") and _is_made(frame)):
         shown = ""
     elif name.startswith("<"):
         shown = name
@@ -423,7 +422,7 @@ _PASSIVE = _LIBRARIES | {
     "pluggy", "pytest", "rich", "scipy", "tqdm", "typer", "xdist",
 }  # fmt: skip
 #: code written by code: nobody's line
-_GENERATED = ("<frozen ", "<eval_with_key>", "<attrs generated", "<__array_function__", "<decorator-gen", "<torch_")
+_GENERATED = ("<frozen ", "<attrs generated", "<__array_function__", "<decorator-gen", "<torch_")
 _WORKERS = frozenset({"multiprocessing.spawn", "multiprocessing.forkserver"})
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _PACKAGES = (*_INSTALLED, f"{os.sep}torchinductor_")
@@ -455,6 +454,12 @@ def _is_command(file: str) -> bool:
     """Whether ``file`` is the command of an installed package, as torchrun; a script beside them ends in .py."""
     folder, _, name = file.rpartition(os.sep)
     return folder in _COMMANDS and "." not in name
+
+
+def _is_made(frame: FrameType) -> bool:
+    """Whether code without a file was made by a library's module, or runs in a namespace that is no module's."""
+    where = frame.f_globals
+    return "__name__" not in where or is_library(str(where.get("__file__", "")), None)
 
 
 def is_library(file: str, module: object) -> bool:

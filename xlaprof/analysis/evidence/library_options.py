@@ -129,6 +129,16 @@ def _text(line: Place) -> str:
     return f"{package_path(line.file)}: {line.func}: {line.code}"
 
 
+#: what a library's jit does beside JAX's, where an option spares it
+AROUND = "own Python around each call, for the most part"
+
+
+def around_calls(place: Place) -> str:
+    """Whose Python runs around each call of a jitted function, and what spares it; "" where none is known."""
+    option = _option("dispatch", place, "", barriers=False)
+    return f"{whose(place.acting)} {AROUND} ({option.advice})" if option is not None else ""
+
+
 def owned(place: Place) -> str:
     """The sentence on a line that no known option changes, where what is compiled for it takes much of a run."""
     return (
