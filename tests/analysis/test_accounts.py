@@ -13,7 +13,7 @@ from analysis.test_findings import ragged, reading
 from analysis.test_run import training
 from xlaprof.analysis.model import Account, Report
 from xlaprof.analysis.run import Run
-from xlaprof.events import AnyEvent, Change, Compile, DynamoCompile, Look
+from xlaprof.events import AnyEvent, Change, Compile, Compiling, Counters, DynamoCompile, Look
 
 
 def account(report: Report, what: str) -> Account:
@@ -446,3 +446,24 @@ def test_what_the_decorator_imports_at_a_functions_head_is_no_run_of_it() -> Non
     story.emit(Look(begin, 5000 * MS, head, "import"))
     story.finish()
     assert account(story.report(), "import").normal_s == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(("trigger", "what"), [("dynamo", "torch.compile"), ("jit", "jax"), ("sync", "compile")])
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_program_that_is_killed_while_it_compiles_spent_its_time_on_that(
+    trigger: str, what: str, killed: bool
+) -> None:
+    """A time limit ends a job 80 s after it began to compile: what that was for is all that anybody wants to know."""
+    story = Story()
+    call = story.line(72, "pred = model(batch)")
+    story.spend(500)
+    story.emit(Compiling(t=story.now, ops=0, stack=call, trigger=trigger, phase="Inductor"))
+    story.spend(80_000)
+    story.emit(Counters(t=story.now, counts={}))
+    if not killed:
+        story.finish()  # no end of its own: that compilation failed
+    told = [one for one in story.report().accounts if one.what == what]
+    assert bool(told) is killed
+    for one in told:
+        assert one.total_s == pytest.approx(80)
+        assert "one that had not ended yet" in one.reason

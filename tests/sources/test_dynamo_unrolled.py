@@ -183,6 +183,22 @@ def test_a_loop_that_is_dear_without_it_is_told_with_what_stays(tmp_path: Path) 
     assert finding.cost_s == pytest.approx((48 - 22) * 3 / 4)
 
 
+def test_the_backward_graph_of_the_turns_is_a_part_of_what_they_cost() -> None:
+    """It says nothing of a loop by itself; what compiles one turn has one turn's backward graph, too."""
+    events = on_inductor(later=3)
+    (forward,) = (one for one in events if getattr(one, "turns", 0))
+    of_turns = {"turns": 0, "loop": 0, "ops": 0, "loop_ops": 0, "phases": {"Inductor": 20_000 * MS}}
+    backward = replace(forward, t=events[-1].t + 60_000 * MS, dur=20_000 * MS, backward=True, **of_turns)
+    other = replace(backward, t=backward.t + 30_000 * MS, compile="1/0")
+    (finding,) = (
+        one for one in Run().feed_all([*events, backward, other]).report().findings if one.kind == "unrolled_loop"
+    )
+    assert finding.cost_s == pytest.approx((28 - 22) * 3 / 4 + 20 * 3 / 4)
+    assert "Compiling took 48.0 s, 22.0 s of it for the first use" in finding.cause
+    assert finding.count == 2
+    assert any("the backward graph took 20.0 s" in one for one in finding.evidence)
+
+
 def test_of_a_process_with_one_graph_nothing_of_the_compiler_behind_it_is_promised() -> None:
     report = Run().feed_all(on_inductor(later=0)).report()
     assert [one for one in report.findings if one.kind == "unrolled_loop"] == []

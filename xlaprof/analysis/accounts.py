@@ -18,13 +18,14 @@ from xlaprof.analysis.compiled import ran
 from xlaprof.analysis.compiled.beside import looked_up, run_uncompiled, runs_at
 from xlaprof.analysis.evidence.activities import innermost, is_recorded_for, recording
 from xlaprof.analysis.evidence.collecting import collections
+from xlaprof.analysis.evidence.compilation import going_on
 from xlaprof.analysis.evidence.counted import Known, Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.sorting import hit_a_limit
 from xlaprof.analysis.evidence.guard_failures.told import eager_ns
 from xlaprof.analysis.evidence.idle_time import by_cause, label, waited
 from xlaprof.analysis.evidence.library_options import AROUND, around_calls, whose
-from xlaprof.analysis.evidence.looping import host_s, in_each_step
+from xlaprof.analysis.evidence.looping import several_barriers
 from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.necessary import SPARED, necessary
 from xlaprof.analysis.places import short, users
@@ -291,8 +292,8 @@ def _section(what: str, functions: CompiledFunctions, findings: Iterable[Finding
     bill.explained = sum(charged.get(what, 0.0) for what in ("break", "loop", "recompile"))
     if bill.explained:
         bill.by = {one.id: one.kind for one in findings}
-    whys = _FIRSTS, necessary, "a graph for each size, as dynamic=False asks", "compilations that failed"
-    for what, why in zip(("first", "necessary", "chosen", "failed"), whys, strict=True):
+    whys = {"first": _FIRSTS, "necessary": necessary, "chosen": "a graph for each size, as dynamic=False asks"}
+    for what, why in (whys | {"failed": "compilations that failed", "open": "one that had not ended yet"}).items():
         bill.normal[why] = charged.get(what, 0.0)
     bill.unknown["compiled again, and the recording does not say why"] = charged.get("unexplained", 0.0)
     return bill
@@ -329,6 +330,8 @@ def _compiled(facts: Facts, findings: tuple[Finding, ...], but_dynamo: bool) -> 
         bill.avoidable |= {reason} if why.startswith(SPARED) else set()
     if (further := run.compile_bill.total - sum(record.dur for record in run.compiles)) > 0:
         bill.unknown["compiles beyond those kept one by one"] += further
+    lasts, where = going_on(run, "runtime")
+    bill.normal[where] += lasts
     kept, most = max(((ns, kept) for kept, ns in spared.items()), key=lambda one: one[0], default=(0, False))
     if kept * 2 >= bill.total > 0 and most is not False:
         saves = "initialize_cache() would save" if most is None else "The programs are kept, which saves"
@@ -409,7 +412,8 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
             bill.avoidable |= {reason} if AROUND in reason else set()
             ns -= part
         bill.unknown[name] += ns
-    bill.remark = _barriers(facts, findings)
+    if not any(one.kind == "excess_barriers" for one in findings):
+        bill.remark = several_barriers(facts)
     return bill
 
 
@@ -441,17 +445,6 @@ def _looked(facts: Facts, ns: float) -> Iterator[tuple[str, float]]:
         parts = _Parts(float, {line: took * min(1.0, ns / seen) for line, took in at.items()})
         if parts:
             yield f"{why}, at {_listed(parts)}" if why else _HANDED, sum(parts.values())
-
-
-def _barriers(facts: Facts, findings: Iterable[Finding]) -> str:
-    """What several barriers in a step take, where they are no finding."""
-    sites = in_each_step(facts)
-    places = sorted(map(facts.place, sites), key=lambda place: place.at)
-    lines = list(dict.fromkeys(map(short, places)))
-    if len(sites) < 2 or any(one.kind == "excess_barriers" for one in findings):
-        return ""
-    took, which = duration(sum(map(host_s, sites.values())) / facts.step_count), ", ".join(lines[:NAMED])
-    return f" {len(sites)} barriers in a step ({which}) take the host {took} of it: normal in a run of this length."
 
 
 def _normal(

@@ -8,6 +8,7 @@ from heapq import nlargest
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import CompileStat, ProgramStat
+from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import LISTED
 
 
@@ -19,6 +20,18 @@ def smaller(share: float) -> float:
     415 took 0.20, which is more than this predicts.
     """
     return math.sqrt(share)
+
+
+def going_on(run: Fold, compiler: str) -> tuple[int, str]:
+    """ns of a compilation that has no end in the recording, and what to say of it; 0 where none of the compiler's does.
+
+    A program that is killed while it compiles (a time limit, most often) leaves such a recording.
+    """
+    begun = run.lasting
+    if begun is None or begun.compiler != compiler:
+        return 0, ""
+    phase = f" ({begun.phase})" * bool(begun.phase)
+    return max(0, run.last - begun.t), f"one that had not ended yet, at {short(begun.place)}{phase}"
 
 
 def compilation(run: Fold) -> CompileStat:

@@ -15,6 +15,7 @@ from itertools import chain, islice
 from msgspec.structs import replace
 
 from xlaprof.analysis.evidence.breaks import broken, function_name
+from xlaprof.analysis.evidence.compilation import going_on
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.case import sizes_of_dim
 from xlaprof.analysis.evidence.guard_failures.sorting import Blamed, cost_s, sort_out
@@ -65,7 +66,8 @@ def compiled_functions(
     functions = facts.run.torch_compile.functions
     breaks = Counter(key for here in broken(facts).values() for key in here.functions)
     longest = nlargest(LISTED, functions.items(), key=lambda item: item[1].dur)
-    total = sum(one.dur for one in functions.values())
+    lasts, _ = going_on(facts.run, "dynamo")
+    total = sum(one.dur for one in functions.values()) + lasts
     return CompiledFunctions(
         count=len(functions),
         graphs=sum(one.versions for one in functions.values()),
@@ -138,6 +140,7 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterato
     told = {one.event.compile for here in broken(facts).values() for one in here.tallies if one.event.skipped}
     failed = [one for one in facts.run.torch_compile.failed if one.compile not in told]  # which broke nothing
     again, _, necessary, chosen = sort_out(facts)
+    lasts, where = going_on(facts.run, "dynamo")
     charged = {
         "break": sum(one.cost_s for one in findings if one.kind == "graph_break"),
         "loop": sum(one.cost_s for one in findings if one.kind == "unrolled_loop" and not one.operation),
@@ -146,6 +149,7 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterato
         "chosen": sum(map(cost_s, chosen)),
         "failed": sum(one.dur for one in failed) / 1e9,
         "unexplained": sum(one.unknown for one in functions) / 1e9,
+        "open": lasts / 1e9,
     }
     charged = {"first": max(0.0, total / 1e9 - sum(charged.values())), **charged}
     error = facts.run.end.error if facts.run.end is not None else ""
@@ -165,6 +169,7 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterato
         "dynamic=False asks for a graph of each size.",
         "failed": f"for {plural(len(failed), 'compilation')} that failed: {'; '.join(failures)}.",
         "unexplained": "is unexplained: compiled again, but the recording does not say why (it began too late).",
+        "open": f"for {where}.",
     }
     yield from (Charge(what, seconds, why[what]) for what, seconds in charged.items() if seconds > 0)
 

@@ -18,7 +18,9 @@ from typing import NamedTuple
 from xlaprof.analysis.fold.tallies import FEW, CompileRecord, Site
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names, head
-from xlaprof.analysis.principles import FELT, HABIT, MANY, MOST, NEARLY_ALL
+from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import FELT, HABIT, MANY, MOST, NAMED, NEARLY_ALL
+from xlaprof.text.quantities import duration
 
 from .facts import Facts
 
@@ -114,6 +116,17 @@ def in_each_step(facts: Facts) -> dict[int, Site]:
 def host_s(site: Site) -> float:
     """The host's time in a barrier's visits, without compiling."""
     return site.dispatch.percentile(0.5) * site.executed / 1e9
+
+
+def several_barriers(facts: Facts) -> str:
+    """What several barriers in a step take; empty where there is one."""
+    sites = in_each_step(facts)
+    if len(sites) < 2:
+        return ""
+    places = sorted(map(facts.place, sites), key=lambda place: place.at)
+    took, which = duration(sum(map(host_s, sites.values())) / facts.step_count), dict.fromkeys(map(short, places))
+    first = ", ".join(list(which)[:NAMED])
+    return f" {len(sites)} barriers in a step ({first}) take the host {took} of it: normal in a run of this length."
 
 
 def row_of(facts: Facts, stack: int) -> Sequence[int]:

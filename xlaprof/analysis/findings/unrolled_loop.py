@@ -49,7 +49,8 @@ def find(facts: Facts) -> Iterator[Finding]:
     made: tuple[_Compiled, ...] = (*facts.run.jit.unrolled, *facts.run.torch_compile.unrolled)
     looped = (one for one in made if not one.cached and facts.names.loop(one.loop).line)  # a library's loop is its own
     again = {_key(one.event) for group in facts.once(sort_out).found for one in group.records}  # have their own finding
-    large = (one for one in looped if _key(one) not in again and (_is_large(one) or _is_dear(facts, one)))
+    graphs = grouped((one for one in looped if _key(one) not in again), _graph).values()  # forward and backward
+    large = [one for graph in graphs if any(map(_is_large, graph)) or _is_dear(facts, graph) for one in graph]
     for group in grouped(large, lambda event: (type(event), _outermost(facts, event).at)).values():
         if sum(_avoidable(facts, one) for one in group) >= _WORTH_NS:
             yield _finding(facts, group)
@@ -59,14 +60,18 @@ def _key(event: _Compiled) -> tuple[int, int, int]:
     return event.t, event.dur, event.func
 
 
+def _graph(event: _Compiled) -> tuple[int, int, str | int]:
+    return event.code, event.func, event.compile if isinstance(event, DynamoCompile) else event.t
+
+
 def _is_large(event: _Compiled) -> bool:
     return event.turns >= MANY and event.loop_ops >= _LARGE
 
 
-def _is_dear(facts: Facts, event: _Compiled) -> bool:
+def _is_dear(facts: Facts, graph: list[_Compiled]) -> bool:
     """Whether even few turns of a loop take long to compile: what is compiled again after that has another cause."""
-    again = isinstance(event, JitCompile) and event.versions
-    return not again and _avoidable(facts, event) >= max(LONG_S, DEAR * facts.wall_s) * 1e9
+    again = any(isinstance(event, JitCompile) and event.versions for event in graph)
+    return not again and sum(_avoidable(facts, one) for one in graph) >= max(LONG_S, DEAR * facts.wall_s) * 1e9
 
 
 def _avoidable(facts: Facts, event: _Compiled) -> float:
@@ -142,7 +147,7 @@ def _calls_modules(facts: Facts, stack: int) -> bool:
 
 def _spent(event: _Compiled) -> str:
     if isinstance(event, DynamoCompile):
-        return ""
+        return f"the backward graph took {duration(event.dur / 1e9)}; of what it is of, " * event.backward
     spent = (("tracing", event.trace), ("lowering", event.lower), ("XLA", event.backend))
     return ", ".join(f"{what} {duration(ns / 1e9)}" for what, ns in spent) + "; "
 

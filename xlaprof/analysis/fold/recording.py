@@ -30,13 +30,15 @@ class Begun(NamedTuple):
     phase: str  # the one that lasts; empty: not known
     func: int  # Text id: name of the function; 0: not known
     tid: int
+    compiler: str  # "dynamo", "jit" or "runtime"
 
     @classmethod
     def of(cls, event: Compiling, names: Names, program: int) -> Begun:
         """``program``: the last one that was compiled. Programs of other compilers have numbers of their own."""
-        number = 0 if event.trigger in ("dynamo", "jit") else program + 1
+        compiler = event.trigger if event.trigger in ("dynamo", "jit") else "runtime"
+        number = program + 1 if compiler == "runtime" else 0
         begun, place = max(0, event.t - event.spent), names.place(event.stack)
-        return cls(begun, place, number, event.first, event.phase, event.func, event.tid)
+        return cls(begun, place, number, event.first, event.phase, event.func, event.tid, compiler)
 
 
 class Recording:
@@ -132,3 +134,4 @@ class Recording:
 
     def _on_counters(self, event: Counters) -> None:
         self.counters = event
+        self.cover(event.t, event.t)  # the program was there: of one that compiles for minutes nothing else tells it

@@ -183,7 +183,9 @@ class TorchCompile:
         self.compiled_autograd = False  # traces backward graphs, which then are no function's
         self.failed: list[DynamoCompile] = []  # an error stopped them
         self.asked: set[int] = set()  # Stack ids of the lines that call torch.compile
-        self.unrolled: list[DynamoCompile] = []  # first versions that one line made many operations of
+        self.unrolled: list[
+            DynamoCompile
+        ] = []  # first versions that one line made many operations of, and their backward
         self.generated: list[GeneratedCode] = []
         self.converting: list[DynamoCompile] = []  # first versions that make numbers wider, or copy between devices
         self.ran = Ran()
@@ -287,6 +289,8 @@ class TorchCompile:
         self._pieces = []
         if event.turns >= HABIT and record is None and not failed and len(self.unrolled) < RECORDS:
             self.unrolled.append(event)
+        elif event.backward and len(self.unrolled) < RECORDS:
+            self.unrolled += self._backward_of_turns(event)
         if event.conversions and record is None and not failed and len(self.converting) < RECORDS:
             self.converting.append(event)
         if event.ops and event.compiled and record is None:
@@ -367,6 +371,15 @@ class TorchCompile:
         if tally.first is not event and not event.cached:
             tally.ns += _behind(event)
             tally.ops += event.ops
+
+    def _backward_of_turns(self, event: DynamoCompile) -> list[DynamoCompile]:
+        """A backward graph as what it is of: the loop that its forward graph unrolled, if that did."""
+        of = (event.compile, event.code, event.func)
+        for one in reversed(self.unrolled):
+            if (one.compile, one.code, one.func) == of:
+                loop = {"turns": one.turns, "loop": one.loop, "ops": one.ops, "loop_ops": one.loop_ops}
+                return [] if one.backward else [replace(event, **loop)]
+        return []
 
     def first_use(self, event: DynamoCompile) -> int:
         """What the compiler behind ``event`` took since it was the first of its backend in a process, in ns.

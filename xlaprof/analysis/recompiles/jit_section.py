@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 
+from xlaprof.analysis.evidence.compilation import going_on
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.jit import JitTally, Needs, memory
@@ -24,7 +25,8 @@ def jitted_functions(facts: Facts, findings: tuple[Finding, ...]) -> CompiledFun
     """The section on JAX of a settled run; ``findings``: all of the run."""
     functions = facts.run.jit.functions
     longest = sorted(functions.items(), key=lambda item: -item[1].dur)[:LISTED]
-    total = sum(one.dur for one in functions.values())
+    lasts, _ = going_on(facts.run, "jit")
+    total = sum(one.dur for one in functions.values()) + lasts
     return CompiledFunctions(
         count=len(functions),
         graphs=sum(one.programs for one in functions.values()),
@@ -59,7 +61,8 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Itera
     known = facts.once(sort_out)
     necessary = min(total - again, sum(record.event.dur for record in known.necessary) / 1e9)
     cached = sum(one.cached for one in functions) / 1e9
-    first = max(0.0, total - again - necessary)
+    lasts, where = going_on(facts.run, "jit")
+    first = max(0.0, total - again - necessary - lasts / 1e9)
     graphs = (
         sum(one.programs for one in functions) - len(known.necessary) - sum(len(one.records) for one in known.found)
     )
@@ -73,9 +76,10 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Itera
     if cached:
         text += f" Of it {duration(cached)} went into programs that came from the persistent cache."
     text += _unkept(facts, first)
-    charged = {"first": first, "recompile": again, "necessary": necessary}
+    charged = {"first": first, "recompile": again, "necessary": necessary, "open": lasts / 1e9}
     why = {
         "first": text,
+        "open": f"for {where}.",
         "recompile": "for what findings tell of.",
         "necessary": "for another use of a function (another line, a mode, sizes that were chosen): normal.",
     }
