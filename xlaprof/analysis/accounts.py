@@ -435,7 +435,7 @@ def _looked(facts: Facts, ns: float) -> Iterator[tuple[str, float]]:
     for stack, took in looks_beside(facts, facts.run.jit.compiled_at)[1].items():
         place = facts.place(stack)
         if place.at in calls:
-            handed.setdefault(around_calls(calls[place.at]), _Parts(float))[short(place)] += took
+            handed.setdefault(around_calls(calls[place.at]), _Parts(float))[short(users(place))] += took
         elif place.line:
             own[short(users(place))] += took
     seen = sum(sum(at.values()) for at in (*handed.values(), own))
