@@ -107,7 +107,7 @@ def test_a_train_state_of_a_new_model_is_made_anew(tell: Tell) -> None:
 
 
 def of_nnx(*, apart: bool) -> Any:
-    """A dose-response curve is fitted in 1,500 small steps. ``apart``: its module is split once, before the loop."""
+    """A dose-response curve is fitted in 1,000 small steps. ``apart``: its module is split once, before the loop."""
     nnx = pytest.importorskip("flax.nnx")
     optax = pytest.importorskip("optax")
 
@@ -121,7 +121,7 @@ def of_nnx(*, apart: bool) -> Any:
 
         if not apart:
             step = nnx.jit(fit)
-            for _ in range(1500):
+            for _ in range(1000):
                 step(model, optimizer, doses)  # here
             return
         made, state = nnx.split((model, optimizer))
@@ -132,30 +132,30 @@ def of_nnx(*, apart: bool) -> Any:
             fit(*both, x)
             return nnx.state(both)
 
-        for _ in range(1500):
+        for _ in range(1000):
             state = pure(state, doses)
 
     return program
 
 
 def of_equinox(*, apart: bool) -> Any:
-    """A filter bank is relaxed in 1,500 small steps. ``apart``: its arrays are taken out once, before the loop."""
+    """A filter bank is relaxed in 1,000 small steps. ``apart``: its arrays are taken out once, before the loop."""
     eqx = pytest.importorskip("equinox")
 
     def relax(bank: Any, x: Any) -> Any:
         return jax.tree.map(lambda one: one - 1e-3 * jnp.tanh(one) * x.mean() if eqx.is_array(one) else one, bank)
 
     def program() -> None:
-        bank = [eqx.nn.MLP(2, 2, 4, 3, key=jax.random.key(n)) for n in range(6)]
+        bank = [eqx.nn.MLP(2, 2, 4, 3, key=jax.random.key(n)) for n in range(12)]
         tone = jnp.ones(8)
         if not apart:
             step = eqx.filter_jit(relax)
-            for _ in range(1500):
+            for _ in range(1000):
                 bank = step(bank, tone)  # here
             return
         arrays, rest = eqx.partition(bank, eqx.is_array)
         pure = jax.jit(lambda arrays, x: eqx.filter(relax(eqx.combine(arrays, rest), x), eqx.is_array))
-        for _ in range(1500):
+        for _ in range(1000):
             arrays = pure(arrays, tone)
 
     return program
