@@ -208,7 +208,7 @@ SCREEN = ("lightning/pytorch/callbacks/progress/tqdm_progress.py", 88, "Bar.on_t
 
 
 def of(*lines: tuple[str, int, str, str, int]) -> Below:
-    return tuple((SITE + file, *rest) for file, *rest in lines)  # type: ignore[misc]
+    return tuple((SITE + file, number, func, code, loop) for file, number, func, code, loop in lines)
 
 
 def test_a_checkpoint_that_a_librarys_loop_writes_again_and_again_is_told_at_the_line_that_runs_it() -> None:

@@ -135,8 +135,8 @@ AROUND = "own Python around each call, for the most part"
 
 def around_calls(place: Place) -> str:
     """Whose Python runs around each call of a jitted function, and what spares it; "" where none is known."""
-    option = _option("dispatch", place, "", barriers=False)
-    return f"{whose(place.acting)} {AROUND} ({option.advice})" if option is not None else ""
+    advice = option_for("dispatch", place)
+    return f"{whose(place.acting)} {AROUND} ({advice})" if advice else ""
 
 
 def owned(place: Place) -> str:

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from xlaprof.analysis.evidence.activities import Activity, copying
 from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.model import Finding, Moment
+from xlaprof.analysis.places import users
 from xlaprof.analysis.principles import NAMED
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import Undonated
@@ -49,7 +48,7 @@ def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None
     all_of_it = ' of all arguments: put what you need later into a first one, donate="all-except-first"'
     return facts.finding(
         "donation",
-        replace(facts.place(event.stack), library=()),  # whoever wraps ``jax.jit``, the call is the program's
+        users(facts.place(event.stack)),  # whoever wraps ``jax.jit``, the call is the program's
         operation="jax.jit",
         count=event.calls,
         counted=Known((Moment(event.t, 0, event.calls, size_text(event.bytes)),)),

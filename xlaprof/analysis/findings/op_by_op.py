@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.kind import Kind
@@ -21,7 +19,7 @@ from xlaprof.analysis.evidence.reading import ELEMENTS
 from xlaprof.analysis.evidence.reads import goes_over, takes_outside
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.places import short
+from xlaprof.analysis.places import short, users
 from xlaprof.analysis.principles import LITTLE, MOST, NAMED, NEARLY_ALL
 from xlaprof.analysis.recompiles.eager import Body, Eager, bodies, brought_again, on_host, way
 from xlaprof.analysis.recompiles.jit_calls import of_other_sizes
@@ -102,8 +100,8 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     if eager.turns:
         stack, name = next(iter(eager.turns.items()))
         advice = (
-            f"Call {name} once for all that the comprehension at {short(_own(facts, stack))} goes through: jax.vmap of "
-            f"it, under jax.jit, over what differs, stacked in arrays."
+            f"Call {name} once for all that the comprehension at {short(users(facts.place(stack)))} goes through: "
+            "jax.vmap of it, under jax.jit, over what differs, stacked in arrays."
             + f" Of the rest: {advice[:1].lower()}{advice[1:]}"
             * bool(outside)
         )
@@ -137,11 +135,6 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         ended_by=("decides", over.get(most, most)) if taken else None,
         also=[*within, *lines],
     )
-
-
-def _own(facts: Facts, stack: int) -> Place:
-    """The program's line, whatever library wraps what it calls."""
-    return replace(facts.place(stack), library=())
 
 
 def _decides(line: Place) -> bool:
