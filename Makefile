@@ -62,7 +62,7 @@ lint: $(VENV)/.lint
 	$(say) "Linting"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 	$(BIN)/lint-imports --no-cache
 
 bench: $(VENV)/.dev
@@ -91,13 +91,14 @@ $(VENV)/.demo: pyproject.toml constraints.txt $(VENV)/.torch
 	@$(PIP) -e '.[runtime]'
 	@touch $@
 
+# Of what the tests need Python compiles what they import, when they do: most of it they never do.
 $(VENV)/.dev: $(VENV)/.demo
 	$(say) "Installing what the tests need (XProf and its relatives too: a minute or two)"
-	@$(PIP) -e '.[runtime,tensorboard,dev]'
+	@$(PIP) --no-compile -e '.[runtime,tensorboard,dev]'
 	@touch $@
 
 # mypy reads the types of torch and jax, so linting needs them too.
 $(VENV)/.lint: $(VENV)/.demo
 	$(say) "Installing ruff, mypy and import-linter"
-	@$(PIP) -e '.[runtime,dev]'
+	@$(PIP) --no-compile -e '.[runtime,dev]'
 	@touch $@
