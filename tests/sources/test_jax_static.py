@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import types
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -291,3 +292,28 @@ def test_two_sorts_of_batches_are_meant_and_not_a_size_that_varies(tell: Tell) -
     assert tell(lambda: program([(64, 48), (128, 24)])).report.findings == ()
     [finding] = tell(lambda: program([(64, 48), (64, 47)])).report.findings
     assert "The shape of words" in finding.cause
+
+
+@pytest.mark.parametrize(("orders", "again"), [((4, 6, 8, 12), 0), ((4, 4, 8, 4), 2), ((4, 4, 4, 4), 3)])
+def test_a_function_made_anew_for_another_program_each_time_spares_none_when_it_is_hoisted(
+    tell: Tell, orders: tuple[int, ...], again: int
+) -> None:
+    """A filter whose order stands in its closure: each order is a program with other shapes, and an order that comes
+    again is one that need not be compiled. The gain, which is a number alone, makes no other program."""
+
+    def smoother(order: int, gain: float) -> Any:
+        kind = types.SimpleNamespace(order=order)  # an object, of which the closure tells nothing
+
+        def smooth(x: Any) -> Any:
+            taps = jnp.exp(-jnp.arange(kind.order) * gain)
+            return jnp.convolve(x, taps / taps.sum(), mode="same")
+
+        return jax.jit(smooth)
+
+    def program() -> None:
+        for nth, order in enumerate(orders):
+            smoother(order, 0.1 * (nth + 1))(np.ones(64, np.float32))
+
+    run = tell(program)
+    assert [[one.kind for one in changes][:1] for changes in run.changes("smooth")] == [[], *[["function"]] * 3]
+    assert [one.count for one in run.report.findings] == [again] * (again > 0)

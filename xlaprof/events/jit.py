@@ -47,6 +47,8 @@ class JitCompile(Event, frozen=True, tag="jit"):
     #: callbacks, another process than the first, its size); "": it does, or JAX does not say
     unkept: String = ""
     number: Id = 0  # of its texts, where these are kept: see Code
+    #: a digest of its operations and the shapes of their results, whatever numbers they are given; 0: not known
+    content: Count = 0
     cleared: Id = 0  # Stack id: where JAX's caches were cleared, of a program that was dropped so
 
 

@@ -33,6 +33,15 @@ class JitTally(Tally):
     cached: int = 0  # ns of those from the persistent cache
     unkept: dict[str, int] = msgspec.field(default_factory=dict)  # ns by why the persistent cache has no such program
     callers: set[int] = msgspec.field(default_factory=set)  # Stack ids
+    contents: set[int] = msgspec.field(default_factory=set)  # of its programs, each once
+
+    def is_other(self, event: JitCompile) -> bool:
+        """Whether no program of it had the operations of this one; False where it is not known."""
+        content = event.content or event.ops  # an old recording has their number alone
+        other = content > 0 and bool(self.contents) and content not in self.contents
+        if content and len(self.contents) < KEPT:
+            self.contents.add(content)
+        return other
 
 
 class Needs(msgspec.Struct):
@@ -76,6 +85,7 @@ class JitRecord(msgspec.Struct):
     event: JitCompile
     step: int  # number of the step it happened in; -1 before the first
     apart: bool  # the line that calls had no program of this function before
+    other: bool = False  # its operations are others than those of each program of this function before
 
 
 class Jit:
@@ -110,7 +120,7 @@ class Jit:
         # what no call needed was asked for (``f.lower().compile()``): it is a function's, and no operation of the line
         key = (event.code or event.stack, event.func if event.code or not event.known else 0)
         tally = kept(self.functions, key, RECORDS, lambda: JitTally(key[1]))
-        apart = event.stack not in tally.callers
+        apart, other = event.stack not in tally.callers, tally.is_other(event)
         tally.programs += 1
         tally.dur += event.dur
         tally.trace += event.trace
@@ -131,7 +141,7 @@ class Jit:
         if event.versions and event.changes:
             tally.again += event.code > 0
             if len(self.records) < RECORDS:
-                self.records.append(JitRecord(event, step, apart))
+                self.records.append(JitRecord(event, step, apart, other))
 
     def on_program(self, event: JitProgram) -> None:
         self._add_needs(event, 1)

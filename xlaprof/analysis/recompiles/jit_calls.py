@@ -89,7 +89,8 @@ def sort_out(facts: Facts) -> Sorted:
         place = facts.place(event.stack)
         if _moment(event) in known:
             continue
-        if record.apart and first.kind in _OF_THE_CALL:
+        chosen = record.apart and first.kind in _OF_THE_CALL
+        if chosen or (record.other and first.kind in _OF_OBJECTS):
             necessary.append(record)
         elif first.kind in ("anew", "field"):
             groups.setdefault((first.kind, name), []).append(record)
@@ -220,6 +221,8 @@ def _made_in_turn(facts: Facts, lead: list[JitRecord], group: list[JitRecord]) -
 
 #: what another line of the program may well call it with: evaluation beside training, a mode, another model
 _OF_THE_CALL = frozenset({"shape", "rank", "static", "structure", "field", "anew"})
+#: an object made anew: where its program has other operations, the same object would need that program as well
+_OF_OBJECTS = frozenset({"function", "anew"})
 #: operations that join pieces
 _JOINS = frozenset({"concatenate", "append", "stack"})
 #: operations that trace a function of the program's

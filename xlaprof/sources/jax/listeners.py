@@ -24,7 +24,7 @@ from .device import Device
 from .reads import Reads
 from .steps import Steps
 from .texts import Texts
-from .unrolled import unrolled
+from .unrolled import content, unrolled
 
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
@@ -55,6 +55,7 @@ class _Open(msgspec.Struct):
     cached: bool = False
     written: bool = False  # to the persistent cache
     program: Unrolled = Unrolled(0)
+    content: int = 0
     jaxpr: Any = None  # what is lowered, where its text is kept
 
 
@@ -167,7 +168,7 @@ class Listeners:
             place, name, spent = rec.stack(top.frames), rec.text(top.func), now - top.start
             rec.emit(events.Compiling(now, 0, place, "jit", rec.thread(), None, _NAMES[event], spent, name))
         if event == _LOWER and not top.ours and (jaxpr := internals.lowered()) is not None:
-            top.program = unrolled(jaxpr)
+            top.program, top.content = unrolled(jaxpr), content(jaxpr)
             top.jaxpr = jaxpr if self._rec.keeps_code else None
 
     def _end(self, event: str) -> None:
@@ -232,6 +233,7 @@ class Listeners:
                 tid=rec.thread(),
                 number=number,
                 cleared=cleared,
+                content=made.content,
             )
         )
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from types import CodeType
 from typing import Any
+from zlib import crc32
 
 from xlaprof.recording.stacks import RawFrame, is_library
 from xlaprof.sources.unrolled import Unrolled, most_repeated
@@ -22,15 +23,25 @@ _Line = tuple[CodeType, int]  # and the instruction
 
 def unrolled(jaxpr: Any) -> Unrolled:
     """Look at a jaxpr, those within it (of a scan, of an inner jit) once each."""
-    ops = list(_operations(jaxpr))
+    ops = [(eqn.primitive.name, eqn.source_info.traceback) for eqn in _operations(jaxpr)]
     if len(ops) < LARGE:
         return Unrolled(len(ops))
     users: dict[CodeType, bool] = {}
     return most_repeated(((name, tuple(_users(traceback, users))) for name, traceback in ops), _frame)
 
 
-def _operations(jaxpr: Any, left: int = _MOST) -> Iterator[tuple[str, Any]]:
-    """Name and traceback of each operation."""
+def content(jaxpr: Any) -> int:
+    """A digest of the operations and the shapes of their results: two programs that differ in the numbers alone that
+    they are given have the same, and an argument can stand for such a number."""
+    digest = 0
+    for eqn in _operations(jaxpr):
+        shapes = [getattr(one.aval, "shape", ()) for one in eqn.outvars]
+        digest = crc32(f"{eqn.primitive.name}{shapes}".encode(), digest)
+    return digest
+
+
+def _operations(jaxpr: Any, left: int = _MOST) -> Iterator[Any]:
+    """Each operation (an equation of JAX's)."""
     waiting, seen = [getattr(jaxpr, "jaxpr", jaxpr)], set[int]()
     while waiting:
         one = waiting.pop()
@@ -41,7 +52,7 @@ def _operations(jaxpr: Any, left: int = _MOST) -> Iterator[tuple[str, Any]]:
             left -= 1
             if left < 0:
                 return
-            yield eqn.primitive.name, eqn.source_info.traceback
+            yield eqn
             for value in eqn.params.values():
                 for part in value if isinstance(value, tuple | list) else (value,):
                     inner = getattr(part, "jaxpr", part)
