@@ -328,3 +328,32 @@ def test_operations_that_were_compiled_one_by_one_are_told_by_the_calls_that_one
     (account,) = (one for one in story.report().accounts if one.what == "jax")
     assert "at train.py:97 (4.80 s) and train.py:85 (1.60 s): put what such a line does into one" in account.text
     assert "set-up" not in account.text
+
+
+@pytest.mark.parametrize("each_ms", [0.5, 10])
+def test_what_is_told_of_a_loop_is_of_the_loop_and_not_of_the_set_up_before_it(each_ms: float) -> None:
+    """``main`` makes the tables of a codec for 4 s, operation by operation, and then goes over its frames: two more
+    operations at the line behind the call."""
+    story = Jitted()
+    table = story.line(21, "tables = codec.tables(rates)", func="main", library=(_UNDER_EQUINOX,))
+    mean = story.line(41, "loudness = loudness * 0.9 + frame.mean()", func="main", loops=(38,))
+    story.call = story.line(40, "state, frame = step(state, chunk)", func="main", loops=(38,))
+    for _ in range(40):
+        story.execute("tanh", 0.1, table)
+        story.emit(Look(story.now, 100 * MS, table, "python"))
+        story.spend(100)
+    story.emit(OutsideOperations(story.now, story.text("tanh"), 400, table))
+    for turn in range(300):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.execute("step", 0.1, story.call)
+            story.spend(each_ms + 1)
+            story.emit(Look(story.now, int(each_ms * MS), mean, "python"))
+    story.emit(OutsideOperations(story.now, story.text("mul"), 600, mean))
+    found = story.found("op_by_op")
+    assert [one.place.line for one in found] == [41] * (each_ms > 5)
+    for one in found:
+        assert one.gain_s is not None and 2.5 < one.gain_s <= 3
+        assert "main runs 600 operations (mul) outside of any jitted function, 2 in a step" in one.cause
+        assert "the body of the loop at line 38" in one.advice

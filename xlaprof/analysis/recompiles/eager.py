@@ -79,6 +79,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
         body = _body(facts, stack, jitted)
         if body is not None and facts.place(stack).at not in again:
             groups.setdefault(body, []).append(stack)
+    groups = {body: _of_the_loop(facts, one, turns) for body, one in groups.items()}
     computing = {stack for stack in outside if stack in turns or _computes(facts, stack)}
     many = {body: one for body, one in groups.items() if sum(outside[at] for at in one if at in computing) >= _MANY}
     lines = {body: frozenset(place.at for stack in one for place in way(facts, stack)) for body, one in many.items()}
@@ -111,8 +112,31 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
         if not any(brought_again(facts, lines[body])):  # what is computed once, before the loop, is spared whole
             kept = min(felt, round(_kept_s(facts, own) * 1e9))
             less = _compiled_less(facts, [stack for stack in counts if stack not in turns])
-        found[body] = Eager(counts, called_in, ns, felt, kept, max(0, min(felt, felt - kept + less)), lines[body])
+        spare = max(0, min(felt, felt - kept + less, compiling + _of_steps(facts, many[body])))
+        found[body] = Eager(counts, called_in, ns, felt, kept, spare, lines[body])
     return {body: eager for body, eager in found.items() if _is_long(facts, eager)}
+
+
+def _of_the_loop(facts: Facts, stacks: list[int], turns: Container[int]) -> list[int]:
+    """Those of a body's lines that its loop repeats: what the same function does before, as a set-up, is none of them.
+    All, where nobody saw a loop: then what calls the function repeats it."""
+    repeated = [
+        stack
+        for stack in stacks
+        if stack in turns or any(one.loop or nodes(one.code, ast.comprehension) for one in way(facts, stack))
+    ]
+    return repeated or stacks
+
+
+def _of_steps(facts: Facts, stacks: Iterable[int]) -> int:
+    """ns that all steps spend beside compiling, where these lines are of a loop that calls jitted functions, whose
+    turns the steps are: one program spares no more. Of other loops: the whole run."""
+    loops = [
+        {(one.file, one.func, one.loop) for stack in some for one in way(facts, stack) if one.loop}
+        for some in (facts.run.jit.callers, stacks)
+    ]
+    steps = facts.step_count and not loops[0].isdisjoint(loops[1])
+    return round((facts.working_s if steps else facts.wall_s) * 1e9)
 
 
 def brought_again(facts: Facts, lines: Container[tuple[str, int]]) -> Iterator[tuple[int, Place]]:
