@@ -223,3 +223,17 @@ def test_of_a_long_recording_only_what_is_new_is_counted_by_itself(monkeypatch: 
         events.append(Step(name=2, num=num, t=t, dur=100 * TICK))
         events.append(StepDigest(name=2, num=num, t=t + 100 * TICK, dur=90 * TICK, scopes={"0": [1, TICK, TICK]}))
     assert told_singly(events, monkeypatch) <= 0.1 * len(events)
+
+
+def test_looks_at_a_program_that_runs_nothing_on_a_device_are_counted_with_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events: list[AnyEvent] = []
+    for num in range(4_000):
+        t = num * 200 * TICK
+        events.append(Scope(name=0, t=t, dur=20 * TICK, depth=0))
+        events.append(Step(name=2, num=num, t=t, dur=100 * TICK))
+        events.append(StepDigest(name=2, num=num, t=t + 100 * TICK, dur=90 * TICK, scopes={"0": [1, TICK, TICK]}))
+        if num % 100 == 0:
+            events.append(Look(t=t + 195 * TICK, dur=50_000, stack=0, state="python"))
+    assert told_singly(events, monkeypatch) <= 0.1 * len(events)

@@ -70,7 +70,7 @@ def _count(run: Totals, columns: Columns, first: int, past: int) -> int:
     codes, whole = columns.codes[first:past], columns.kinds
     if not run.in_stride:
         return 0
-    if not run.executed.count and has(codes, ev.Look) and has(codes, ev.Execute, ev.StepDigest):
+    if not run.executed.count and has(codes, ev.Look) and _executes(codes, whole, first, past):
         return 0  # looks before the first execution are kept apart
     done = first
     try:
@@ -99,6 +99,11 @@ def _count(run: Totals, columns: Columns, first: int, past: int) -> int:
     except NotVectorizable:
         pass
     return done - first
+
+
+def _executes(codes: Column, whole: Kinds, first: int, past: int) -> bool:
+    """Does anything run on the device in this part of a batch?"""
+    return has(codes, ev.Execute) or bool(whole[ev.StepDigest].between(first, past)["executions"].any())
 
 
 def _until_settled(run: Totals, whole: Kinds, done: int, past: int) -> int | None:

@@ -134,7 +134,13 @@ def counts(values: Iterable[int], edges: Column, grain: int) -> dict[int, int]:
 def weights(values: Column, each: Column, edges: Column, grain: int) -> dict[int, int]:
     """Like :func:`counts` where each value counts ``each`` times; edges in the order in which they come first."""
     nth = (np.searchsorted(edges, values, "right") - 1) >> grain
-    return {kind: int(each[those].sum()) for kind, those in grouped(nth)}
+    least = int(nth.min(initial=0))
+    total, first = np.zeros((2, int(nth.max(initial=0)) - least + 1), np.int64)
+    np.add.at(total, nth - least, each)
+    first[(nth - least)[::-1]] = np.arange(len(nth))[::-1]  # the last that is written is the first of all
+    kinds = np.flatnonzero(total)
+    kinds = kinds[np.argsort(first[kinds])]
+    return dict(zip((kinds + least).tolist(), total[kinds].tolist(), strict=True))
 
 
 def marked(numbers: Column, count: int) -> Column:
