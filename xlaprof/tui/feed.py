@@ -142,7 +142,7 @@ class Feed:
             settled = self._history.run.settled()
             what_if = WhatIf(settled, self._sample if self._grows() else None)
             self._latest = summarize(settled, self.path, self._tail.notes, None, what_if)
-            self._sample, self._provisional = what_if.sample, what_if.is_provisional
+            self._sample, self._provisional = what_if.kept, what_if.is_provisional
             self._report = plain(self._latest)
             self._details = details(settled)
             self._history.settle(self._main_steps(), settled)

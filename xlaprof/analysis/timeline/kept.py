@@ -90,21 +90,23 @@ class StepRows:
                 self.add(ordinal, StepRow(*fields))
             return
         for number, fields in summed(steps, busy, parts, ordinals >> self._shift):
-            self._put(number, StepRow(*fields))
+            self._put(number, StepRow(*fields), mine=True)
         self._bound()
 
     def _bound(self) -> None:
         while len(self._rows) > ROWS:
             self._shift += 1
-            self._own.clear()
-            held, self._rows = self._rows, {}
+            held, own, self._rows, self._own = self._rows, self._own, {}, set()
             for number, one in held.items():
-                self._put(number >> 1, one)
+                self._put(number >> 1, one, mine=number in own)
 
-    def _put(self, number: int, row: StepRow) -> None:
+    def _put(self, number: int, row: StepRow, mine: bool = False) -> None:
+        """``mine``: nobody else has the row."""
         here = self._rows.get(number)
         if here is None:
             self._rows[number] = row
+            if mine:
+                self._own.add(number)
             return
         if number not in self._own:
             here = self._rows[number] = copied(here)

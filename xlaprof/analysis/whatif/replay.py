@@ -336,6 +336,11 @@ class WhatIf:
             self._sample, self._earlier = Sample(self.run, self._earlier), None
         return self._sample
 
+    @property
+    def kept(self) -> Sample | None:
+        """The sample for a later moment of the run: none is made where no prediction needed it."""
+        return self._sample or self._earlier
+
     def gain_s(self, cut: Cut) -> float:
         """Seconds by which the run would have been shorter without ``cut``."""
         self._renew((cut,))
