@@ -9,7 +9,7 @@ import msgspec
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import GROWTHS, growing
+from xlaprof.analysis.evidence.looping import GROWTHS, growing, is_over_layers
 from xlaprof.analysis.evidence.reading import advise_read
 from xlaprof.analysis.evidence.reads import habits
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
@@ -27,9 +27,12 @@ from xlaprof.text.strings import enumerated
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """One finding for each barrier whose graphs grow, and one for all reads of a loop whose graphs do."""
+    """One finding for each barrier whose graphs grow, and one for all reads of a loop whose graphs do.
+
+    Where the same graphs had been compiled for another place, growing costs nothing here.
+    """
     turns: dict[Place, list[int]] = {}
-    for stack in facts.once(growing):
+    for stack in (stack for stack, again in facts.once(growing).items() if again):
         loop = _turning(facts, stack) if facts.run.sites[stack].trigger == "read" else NOWHERE
         if loop.line:
             turns.setdefault(loop, []).append(stack)
@@ -74,16 +77,24 @@ def _finding(facts: Facts, stacks: list[int]) -> Finding:
     else:
         place = _line_that_grows(facts, again)
         here = f"ends at {named(end)}" if place.line else "ends here"
-        more = f"; what it has more each time is recorded here ({place.acting.code})" if place.line else ""
-        cause = (
-            f"The graph that {here} {grew}, so each is compiled anew ({duration(cost)} in all): a step carries on what "
-            f"the steps before it recorded{more}."
-        )
-        advice = (
-            "Detach what is carried from step to step (.detach()) and end every step with a barrier, so that each "
-            "graph starts from computed tensors."
-        )
-        remedy = "hidden = hidden.detach()  # before the next step"
+        loop = _loop_inside(facts, stack, again) if place.line else NOWHERE
+        if loop.line:
+            because = f"it holds all turns of the loop at {named(loop)}, which turns more often each time"
+            advice = (
+                f"Call {facts.words.barrier} at the end of every turn of that loop: each turn runs the same graph "
+                "then, however many there are."
+            )
+            remedy = f"{loop.code}\n    ...\n    {facts.words.barrier_code}"
+        else:
+            because = "a step carries on what the steps before it recorded"
+            if place.line:
+                because += f"; what it has more each time is recorded here ({place.acting.code})"
+            advice = (
+                "Detach what is carried from step to step (.detach()) and end every step with a barrier, so that each "
+                "graph starts from computed tensors."
+            )
+            remedy = "hidden = hidden.detach()  # before the next step"
+        cause = f"The graph that {here} {grew}, so each is compiled anew ({duration(cost)} in all): {because}."
     return facts.finding(
         "growing_graph",
         place if place.line else end,
@@ -139,6 +150,15 @@ def _line_that_grows(facts: Facts, again: list[CompileRecord]) -> Place:
     lines = Counter(facts.place(change.stack) for change in more if change.what == "operation")
     line, count = lines.most_common(1)[0] if lines else (NOWHERE, 0)
     return line if count >= GROWTHS and count >= NEARLY_ALL * len(again) else NOWHERE
+
+
+def _loop_inside(facts: Facts, barrier: int, again: list[CompileRecord]) -> Place:
+    """The loop in each turn of the barrier's that records what each graph has more; NOWHERE: there is none."""
+    around = facts.names.heads(barrier)
+    stacks = (record.change.stack for record in again if record.change is not None and record.change.added)
+    loops = Counter(loop for stack in stacks for loop in facts.names.loops(stack)[:1] if head(loop) not in around)
+    loop, count = loops.most_common(1)[0] if loops and around else (NOWHERE, 0)
+    return loop if count >= GROWTHS and count >= NEARLY_ALL * len(again) and not is_over_layers(loop) else NOWHERE
 
 
 class Growths(msgspec.Struct, frozen=True):
