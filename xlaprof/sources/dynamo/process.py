@@ -31,6 +31,7 @@ BUDGET_NS = 50_000_000
 _DEEPEST = 1_000
 _SHOWN = 60  # characters of a Python value
 _OF_SIZE = frozenset({"shape", "size bound", "stride", "rank"})  # kinds of guards
+_OF_MODE = frozenset({"mode", "training"})
 
 _UNKNOWN = object()
 
@@ -173,8 +174,8 @@ def differences(now: Missed, reasons: tuple[Reason, ...]) -> tuple[str, list[Gua
     """The compiled version that comes nearest, and each of its guards that fails, with both values.
 
     Dynamo reports only the first guard of a version that fails, and that comes first here; the nearest version is the
-    one of whose guards the fewest fail, among those of the mode of PyTorch (as grad_mode) that is on: of equals one
-    that was made for these sizes, for sizes are asked first.
+    one of whose guards the fewest fail, among those of the modes of PyTorch (as grad_mode) and of modules (training)
+    that are on: of equals one that was made for these sizes, for sizes are asked first.
     """
     best: tuple[str, list[Guard]] | None = None
     least = (False, 0, False)
@@ -187,7 +188,7 @@ def differences(now: Missed, reasons: tuple[Reason, ...]) -> tuple[str, list[Gua
             continue
         found = [_with_values(guard, entry, now)]
         found += _others(entry, now, found[0], deadline)
-        distance = (found[0].kind == "mode", len(found), found[0].kind in _OF_SIZE)
+        distance = (any(one.kind in _OF_MODE for one in found), len(found), found[0].kind in _OF_SIZE)
         if best is None or distance < least:
             best, least = (against, found), distance
         if perf_counter_ns() > deadline:

@@ -82,10 +82,9 @@ def sort_out(facts: Facts) -> Sorted:
         if first is not None:
             _, guard, place = first
         elif (
-            _is_of_another(record, whole=apart is None)
+            _is_of_another(record, for_object=apart is None and record.event.code not in limited)
             and not is_gradless(facts, record)
             and id(recorded) not in of_values
-            and not (record.another and record.event.code in limited)
         ):
             belongs = necessary
         elif guard.handed and place.at in lines:
@@ -262,11 +261,12 @@ def _followed(
     return None
 
 
-def _is_of_another(record: RecompileRecord, *, whole: bool) -> bool:
+def _is_of_another(record: RecompileRecord, *, for_object: bool) -> bool:
     """Whether it is the first version for another object, or another use, and would have been made in any case.
 
     Another use is a line that calls in another mode, with other objects, or with a size that torch.compile compiles
-    apart, for the first time. Not ``whole``: a graph break alone has the function compiled by itself, for any object.
+    apart, for the first time. ``for_object``: whether another object is enough. It is not where a graph break alone
+    has the function compiled by itself, nor where the objects of a class use up the limit of its versions.
     """
     guards = record.event.guards
     if to_blame(record).kind == "reset" or (guards and all(map(maker, guards))):
@@ -276,7 +276,7 @@ def _is_of_another(record: RecompileRecord, *, whole: bool) -> bool:
     if guards and all(one.kind == "stride" for one in guards):  # whatever object it is of, a layout can be one
         return False
     used = any((one.kind in _OF_THE_CALL and one.subject not in _SETTINGS) or _is_apart(one) for one in guards)
-    return (record.another and whole) or (record.apart and used)
+    return (record.another and for_object) or (record.apart and used)
 
 
 def _told_apart_by_values(facts: Facts) -> frozenset[int]:
