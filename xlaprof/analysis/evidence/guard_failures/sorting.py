@@ -71,7 +71,6 @@ def sort_out(facts: Facts) -> Sorted:
     pieces: dict[tuple[object, ...], _Key] = {}
     first_of: dict[tuple[object, ...], _Key] = {}  # what is one cause everywhere -> its first group
     known = _made_at(facts)
-    again: dict[str, RecompileRecord] = {}  # by compile id: those that were not necessary
     earlier: dict[int, list[tuple[Blamed, list[Blamed]]]] = {}  # by function, with those that it belongs to
     by_next = _told_by_next(facts)
     for recorded in facts.run.torch_compile.recompiles:
@@ -92,14 +91,12 @@ def sort_out(facts: Facts) -> Sorted:
         elif apart is not None:
             belongs = behind.setdefault(apart, [])
         else:
-            cause = record if is_gradless(facts, record) else _caused_by(record, again)
-            again[record.event.compile] = cause
-            guard = to_blame(cause)
+            guard = to_blame(record)
             same = record.event.code, guard.kind, named(guard)
             made = known.get(same, NOWHERE)
             if is_a_librarys(facts, record.event.code):  # which several lines of the program may run
                 made = facts.place(guard.stack)
-            place = _place(facts, cause, guard, made)
+            place = _place(facts, record, guard, made)
             kind = f"{'shape' if guard.kind == 'stride' else guard.kind} {guard.dim}"  # another dimension, other advice
             # One size that changes recompiles all pieces of a function, and each piece has a name of its own for it.
             went = sizes_of_dim(guard) if guard.new else (named(guard),)
@@ -308,16 +305,6 @@ def is_gradless(facts: Facts, record: RecompileRecord) -> bool:
 
 def _is_apart(guard: Guard) -> bool:
     return guard.kind == "shape" and not _APART.isdisjoint(sizes_of_dim(guard))
-
-
-def _caused_by(record: RecompileRecord, again: dict[str, RecompileRecord]) -> RecompileRecord:
-    """What changed before this line called again: its last version was in the same mode, and the nearest one, which is
-    of another line, was made for that change."""
-    other = again.get(record.event.against)
-    in_a_mode = to_blame(record).kind in _OF_THE_CALL
-    if other is None or not in_a_mode or to_blame(other).kind == "reset" or other.event.stack == record.event.stack:
-        return record
-    return other
 
 
 def _makes_state(facts: Facts, recompiles: list[Blamed]) -> bool:
