@@ -125,6 +125,26 @@ def test_the_loop_of_a_compiled_function_is_told_with_its_turns_where_they_take_
     assert charge.seconds == pytest.approx(finding.cost_s)
 
 
+def test_a_version_for_an_evaluation_unrolls_the_loop_once_more(tmp_path: Path) -> None:
+    def program() -> None:
+        fast = torch.compile(Filter(), backend="eager")
+        fast(HOURS)
+        with torch.no_grad():
+            fast(HOURS)
+
+    seen = compiled(tmp_path / "run.log", program)
+    first, again = graphs(seen)
+    slow = [replace(one, dur=20_000_000_000, phases={}) if one in (first, again) else one for one in seen.events]
+    report = Run().feed_all(slow).report()
+    (finding,) = report.findings
+    assert (finding.kind, finding.count) == ("unrolled_loop", 2)
+    assert finding.cost_s == pytest.approx(2 * 20 * first.loop_ops / first.ops * 10 / 11)
+    charges = {one.what: one.seconds for one in report.torch_compile.charges}
+    assert charges["loop"] == pytest.approx(finding.cost_s)
+    assert charges["necessary"] == pytest.approx(20 - finding.cost_s / 2), "what one turn takes stays"
+    assert charges["first"] == pytest.approx(20 - finding.cost_s / 2)
+
+
 @pytest.mark.parametrize("layers", [Stack, Twice])
 def test_layers_with_weights_of_their_own_are_no_loop_over_data(tmp_path: Path, layers: type[nn.Module]) -> None:
     (made,) = graphs(compiled(tmp_path / "run.log", lambda: torch.compile(layers(), backend="eager")(HOURS)))

@@ -20,6 +20,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.case import sizes_of_dim
 from xlaprof.analysis.evidence.guard_failures.sorting import Blamed, cost_s, sort_out
 from xlaprof.analysis.evidence.guard_failures.told import steps_around_limit
+from xlaprof.analysis.evidence.looping import outermost
 from xlaprof.analysis.fold.torch_compile import RAISED, FunctionTally
 from xlaprof.analysis.model import (
     Charge,
@@ -134,19 +135,31 @@ def _plain(facts: Facts, tally: FunctionTally) -> Iterator[str]:
         yield f"since step {tally.limited} what fits no version" if tally.limited > 0 else "what fits no version"
 
 
+def _of_turns(facts: Facts, findings: tuple[Finding, ...]) -> Counter[tuple[int, str]]:
+    """ns of each version that the turns of a loop took which is a finding."""
+    loops = {one.place.at for one in findings if one.kind == "unrolled_loop" and not one.operation}
+    dynamo, found = facts.run.torch_compile, Counter[tuple[int, str]]()
+    for event in dynamo.unrolled:
+        if outermost(facts.names, event.loop).at in loops:
+            found[event.code, event.compile] += int(dynamo.turns_ns(event))
+    return found
+
+
 def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterator[Charge]:
     """The parts of ``total``, in ns; without those that are 0."""
     functions = facts.run.torch_compile.functions.values()
     told = {one.event.compile for here in broken(facts).values() for one in here.tallies if one.event.skipped}
     failed = [one for one in facts.run.torch_compile.failed if one.compile not in told]  # which broke nothing
     again, _, necessary, chosen = sort_out(facts)
+    turns = _of_turns(facts, findings)
     lasts, where = going_on(facts.run, "dynamo")
     charged = {
         "break": sum(one.cost_s for one in findings if one.kind == "graph_break"),
         "loop": sum(one.cost_s for one in findings if one.kind == "unrolled_loop" and not one.operation),
         "recompile": sum(record.dur for group in again for record, _, _ in group) / 1e9,
-        "necessary": sum(record.dur for record in necessary) / 1e9,
-        "chosen": sum(map(cost_s, chosen)),
+        "necessary": sum(record.dur - turns[record.event.code, record.event.compile] for record in necessary) / 1e9,
+        "chosen": sum(map(cost_s, chosen))
+        - sum(turns[record.event.code, record.event.compile] for group in chosen for record, _, _ in group) / 1e9,
         "failed": sum(one.dur for one in failed) / 1e9,
         "unexplained": sum(one.unknown for one in functions) / 1e9,
         "open": lasts / 1e9,

@@ -42,6 +42,11 @@ def is_over_layers(loop: Place) -> bool:
     return loop.acting.func.rpartition(".")[2].startswith(_LAYERS)
 
 
+def outermost(names: Names, stack: int) -> Place:
+    """The loop around a place that holds all others; NOWHERE: there is none."""
+    return next((one for one in reversed(names.loops(stack)) if one.line), NOWHERE)
+
+
 def beside(names: Names, stack: int, barrier: int) -> Place:
     """The program's line, in a loop that the barrier lies not in, from which ``stack`` is reached; NOWHERE: in none.
 

@@ -13,15 +13,18 @@ from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.counted import compiles
 from xlaprof.analysis.evidence.facts import Facts, listed
+from xlaprof.analysis.evidence.guard_failures import sorting
 from xlaprof.analysis.evidence.kind import Kind
+from xlaprof.analysis.evidence.looping import outermost
 from xlaprof.analysis.fold.jit import MANY
-from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.model import Finding
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import DEAR, LITTLE, LONG_S, NAMED
-from xlaprof.analysis.recompiles.jit_calls import JAX, sort_out
+from xlaprof.analysis.recompiles import jit_calls
+from xlaprof.analysis.recompiles.jit_calls import JAX
 from xlaprof.analysis.statements import called, names, nodes
 from xlaprof.analysis.sums import grouped
-from xlaprof.events import DynamoCompile, JitCompile
+from xlaprof.events import DynamoCompile, JitCompile, Recompile
 from xlaprof.text.quantities import duration, plural, times
 from xlaprof.text.strings import enumerated
 from xlaprof.vocabulary import fill
@@ -48,20 +51,19 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each such loop, however many programs hold it."""
     made: tuple[_Compiled, ...] = (*facts.run.jit.unrolled, *facts.run.torch_compile.unrolled)
     looped = (one for one in made if not one.cached and facts.names.loop(one.loop).line)  # a library's loop is its own
-    again = {_key(one.event) for group in facts.once(sort_out).found for one in group.records}  # have their own finding
-    graphs = grouped((one for one in looped if _key(one) not in again), _graph).values()  # forward and backward
+    told = {_key(one.event) for group in facts.once(jit_calls.sort_out).found for one in group.records}
+    again = facts.once(sorting.sort_out)
+    told |= {_key(record.event) for group in (*again.found, *again.behind.values()) for record, _, _ in group}
+    graphs = grouped((one for one in looped if _key(one) not in told), _key).values()  # forward and backward
     large = [one for graph in graphs if any(map(_is_large, graph)) or _is_dear(facts, graph) for one in graph]
-    for group in grouped(large, lambda event: (type(event), _outermost(facts, event).at)).values():
+    for group in grouped(large, lambda event: (type(event), outermost(facts.names, event.loop).at)).values():
         if sum(_avoidable(facts, one) for one in group) >= _WORTH_NS:
             yield _finding(facts, group)
 
 
-def _key(event: _Compiled) -> tuple[int, int, int]:
-    return event.t, event.dur, event.func
-
-
-def _graph(event: _Compiled) -> tuple[int, int, str | int]:
-    return event.code, event.func, event.compile if isinstance(event, DynamoCompile) else event.t
+def _key(event: _Compiled | Recompile) -> tuple[int, int, str | int]:
+    """One program's key: that of a graph is one of what it was compiled again for, too, and of its backward graph."""
+    return event.code, event.func, event.t if isinstance(event, JitCompile) else event.compile
 
 
 def _is_large(event: _Compiled) -> bool:
@@ -75,13 +77,10 @@ def _is_dear(facts: Facts, graph: list[_Compiled]) -> bool:
 
 
 def _avoidable(facts: Facts, event: _Compiled) -> float:
-    """ns of compiling that all turns but one took; the first use of a compiler costs as much for one turn."""
-    return (event.dur - _first_use(facts, event)) * min(1.0, event.loop_ops / max(1, event.ops)) * (1 - 1 / event.turns)
-
-
-def _outermost(facts: Facts, event: _Compiled) -> Place:
-    """The loop to begin with."""
-    return [one for one in facts.names.loops(event.loop) if one.line][-1]
+    """ns of compiling that all turns but one took."""
+    if isinstance(event, DynamoCompile):
+        return facts.run.torch_compile.turns_ns(event)
+    return event.dur * min(1.0, event.loop_ops / max(1, event.ops)) * (1 - 1 / event.turns)
 
 
 def _first_use(facts: Facts, event: _Compiled) -> int:
@@ -93,7 +92,7 @@ def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
     of = [max(same, key=lambda event: event.ops) for same in grouped(group, lambda event: event.func).values()]
     of.sort(key=lambda event: -event.ops)
     line, functions = facts.place(largest.loop), [facts.text(one.func) for one in of]
-    loop, loops = _outermost(facts, largest), facts.names.loops(largest.loop)
+    loop, loops = outermost(facts.names, largest.loop), facts.names.loops(largest.loop)
     outer = [short(one) for one in loops[1:] if one.line]
     within = f" within {', '.join(outer)}" * bool(outer)
     which = f"line {line.line}" if line.file == loop.file else short(line)

@@ -183,9 +183,7 @@ class TorchCompile:
         self.compiled_autograd = False  # traces backward graphs, which then are no function's
         self.failed: list[DynamoCompile] = []  # an error stopped them
         self.asked: set[int] = set()  # Stack ids of the lines that call torch.compile
-        self.unrolled: list[
-            DynamoCompile
-        ] = []  # first versions that one line made many operations of, and their backward
+        self.unrolled: list[DynamoCompile] = []  # that one line made many operations of, and their backward
         self.generated: list[GeneratedCode] = []
         self.converting: list[DynamoCompile] = []  # first versions that make numbers wider, or copy between devices
         self.ran = Ran()
@@ -287,7 +285,7 @@ class TorchCompile:
             record.dur += dur
         self._latest = record
         self._pieces = []
-        if event.turns >= HABIT and record is None and not failed and len(self.unrolled) < RECORDS:
+        if event.turns >= HABIT and not failed and len(self.unrolled) < RECORDS:
             self.unrolled.append(event)
         elif event.backward and len(self.unrolled) < RECORDS:
             self.unrolled += self._backward_of_turns(event)
@@ -390,6 +388,12 @@ class TorchCompile:
             if (one.first.compile, one.first.t) == (event.compile, event.t):
                 return max(0, _behind(event) - (one.ns * event.ops // one.ops if one.ops else 0))
         return 0
+
+    def turns_ns(self, event: DynamoCompile) -> float:
+        """ns of compiling that all turns of its loop but one took; the first use of a compiler costs as much for one
+        turn."""
+        share = min(1.0, event.loop_ops / max(1, event.ops)) * (1 - 1 / event.turns)
+        return (event.dur - self.first_use(event)) * share
 
     def on_tuned(self, event: Autotune) -> None:
         """Of a kernel that was tuned when it first ran, this is time of compiling too."""
