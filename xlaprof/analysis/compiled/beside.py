@@ -18,19 +18,21 @@ from xlaprof.analysis.model import (
     Finding,
     Place,
 )
-from xlaprof.analysis.places import cited, function, of_called, users
+from xlaprof.analysis.places import cited, function, named, of_called, users
 from xlaprof.analysis.principles import (
     DEAR,
     FELT,
     LARGE,
     LOOKED_NS,
     MOST,
+    NAMED,
     WORTH_SAYING,
 )
 from xlaprof.analysis.statements import nodes
 from xlaprof.analysis.uses import computed_of_all
 from xlaprof.events import Look
 from xlaprof.text.quantities import duration, percent
+from xlaprof.text.strings import enumerated
 
 _SAVES = "checkpoint"
 #: in the names of PyTorch's backends that run a graph so: eager, aot_eager and others
@@ -39,6 +41,11 @@ OPERATION_BY_OPERATION = "eager"
 _WAITS = re.compile(r"\b(np|onp|numpy)\.(asarray|array)\(")
 #: a line that trains, however it is written: the backward pass, and what an optimizer does
 _TRAINS = re.compile(r"\b(backward|step|zero_grad|clip_grad\w*|autograd\.grad)\(")
+#: all tensors of a module, one after the other
+_OF_ALL_TENSORS = re.compile(r"\b(named_)?(parameters|buffers)\(|\b(load_)?state_dict\(")
+_TOGETHER = "_foreach_"  # PyTorch's operations on lists of tensors
+#: sorts all where a few may be wanted
+_SORTS = re.compile(r"\b(arg)?sort\(")
 _RESUMES = "torch_dynamo_resume_in_"  # name of a function that Dynamo makes of the part behind a graph break
 
 
@@ -47,6 +54,7 @@ class _Work(NamedTuple):
 
     line: Place  # that calls it, the user's or a library's; or the head of the loop that does it
     option: str  # of a library, that decides whether or how often it is done: its advice; "": none is known
+    lines: tuple[Place, ...]  # this one, and others that call the same function
 
 
 def calls_beside(facts: Facts) -> Iterator[Finding]:
@@ -65,7 +73,8 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
     ran = {facts.place(stack).at for stack in (*facts.run.executions_at, *compiles)}
     apart = {place.at for place in asked_for(facts)} | runs_at(facts)  # a finding of its own; no call beside it
     free = running - sum(device.busy for device in facts.run.devices())  # what a faster host can gain
-    calls: defaultdict[_Work, Counter[tuple[int, str]]] = defaultdict(Counter)
+    calls: defaultdict[tuple[object, str], Counter[tuple[int, str]]] = defaultdict(Counter)
+    at: defaultdict[tuple[object, str], Counter[Place]] = defaultdict(Counter)
     for (stack, state), ns in (facts.run.looks if jit.functions else facts.run.looks_before).items():
         frames = names.frames(stack)
         depth = next((i for i, one in enumerate(frames) if _function(one) in spine.functions), None)
@@ -76,14 +85,21 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
             continue
         line, turns = spine.work(stack, frames, depth)
         if turns:
-            calls[_Work(line, option_for("idle_gap", inner))][stack, state] += ns
-    for work, looks in calls.items():
+            called = frames[depth - 1] if line == frames[depth] and depth else line
+            of: object = line.at if called == line or called.library else _function(called)  # which several may call
+            key = of, option_for("idle_gap", inner)
+            calls[key][stack, state] += ns
+            at[key][line] += ns
+    for key, looks in calls.items():
+        lines = tuple(line for line, _ in at[key].most_common())
+        work = _Work(lines[0], key[1], lines)
         took = min(free, looks.total())
-        better = bool(work.option) or _saves(looks) or bool(_computed_of_all(facts, work.line, looks))
+        better = bool(work.option) or _saves(looks) or _is_over_tensors(facts, work, looks)
+        better = better or bool(_computed_of_all(facts, work, looks))
         saved = _saved_by_compiling(facts, took) if _runs_one_by_one(looks) and not better else took
         if saved < FELT * running:
             continue
-        better = better or _runs_one_by_one(looks) or _is_shown(work.line) or _goes_over(facts, work.line, looks)
+        better = better or _runs_one_by_one(looks) or _is_shown(work.line) or _goes_over(facts, work, looks)
         least = (DEAR if better and not jit.functions else LARGE) * running
         if took >= max(LOOKED_NS, least, WORTH_SAYING * facts.wall_s * 1e9):
             yield _finding(facts, work, looks, took, saved, running)
@@ -108,21 +124,36 @@ def _is_shown(line: Place) -> bool:
     return not line.library and any(isinstance(one.value, ast.Call) for one in nodes(line.acting.code, ast.Expr))
 
 
-def _within(facts: Facts, line: Place, looks: Iterable[tuple[int, str]]) -> Iterator[list[Place]]:
+def _within(facts: Facts, work: _Work, looks: Iterable[tuple[int, str]]) -> Iterator[list[Place]]:
     """The lines of what the line calls, of each look."""
+    at = {line.at for line in work.lines}
     for stack, _ in looks:
-        yield list(takewhile(lambda one: one.at != line.at, facts.names.frames(stack)))
+        yield list(takewhile(lambda one: one.at not in at, facts.names.frames(stack)))
 
 
-def _computed_of_all(facts: Facts, line: Place, looks: Iterable[tuple[int, str]]) -> str:
+def _computed_of_all(facts: Facts, work: _Work, looks: Iterable[tuple[int, str]]) -> str:
     """What computes from all that earlier turns kept, at the line or in what it calls; "": nothing is seen to."""
-    codes = chain([line.code], (one.code for lines in _within(facts, line, looks) for one in lines))
+    codes = chain([work.line.code], (one.code for lines in _within(facts, work, looks) for one in lines))
     return next(filter(None, map(computed_of_all, codes)), "")
 
 
-def _goes_over(facts: Facts, line: Place, looks: Iterable[tuple[int, str]]) -> bool:
+def _is_over_tensors(facts: Facts, work: _Work, looks: Counter[tuple[int, str]]) -> bool:
+    """Whether most of it goes over all tensors of a module of PyTorch's, or copies them: as an average of weights."""
+    if facts.run.jit.functions:
+        return False
+    over = 0
+    for ((stack, _), ns), lines in zip(looks.items(), _within(facts, work, looks), strict=True):
+        inside = [one for one in lines if not one.library] or [work.line]
+        functions = set(map(_function, inside))
+        heads = [loop for loop in facts.names.loops(stack)[:1] if _function(loop) in functions]
+        codes = [one.code for one in (*inside, *heads)]
+        over += ns * any(map(_OF_ALL_TENSORS.search, codes)) * all(_TOGETHER not in code for code in codes)
+    return over >= MOST * looks.total()
+
+
+def _goes_over(facts: Facts, work: _Work, looks: Iterable[tuple[int, str]]) -> bool:
     """Whether it is a loop, or what the line calls has one: over elements, as a rule."""
-    inside = list(_within(facts, line, looks))
+    inside = list(_within(facts, work, looks))
     called = all(len(lines) < len(facts.names.frames(stack)) for lines, (stack, _) in zip(inside, looks, strict=True))
     return not called or any(one.loop or nodes(one.code, ast.comprehension) for one in chain(*inside))
 
@@ -232,6 +263,9 @@ def _finding(
         what = "in each turn for"
     else:
         what = "in each turn for " + ("what is called at" if is_call else "the loop of")
+    where = cited(users(line))
+    if len(work.lines) > 1:
+        where += f", and at {enumerated([named(users(one)) for one in work.lines[1:]], NAMED)}"
     most = f", most of it at {cited(place)}" if place.at != line.at else ""
     if place.library:
         most = f", most of it in {whose(place.acting)} {function(place)}"
@@ -246,7 +280,13 @@ def _finding(
             f"Look in {whose(place.acting)} documentation for the option that leaves {place.acting.func} out, or calls "
             "it more seldom. Larger batches, where they fit, make fewer turns."
         )
-    elif kept := _computed_of_all(facts, line, looks):
+    elif _is_over_tensors(facts, work, looks):
+        advice = (
+            "Work on the lists of all tensors at once, in place, and copy none: torch._foreach_lerp_(averages, "
+            "list(model.parameters()), 1 - decay) for an average of the weights (torch.optim.swa_utils.AveragedModel "
+            "with get_ema_multi_avg_fn keeps one so), torch._foreach_norm for their norms."
+        )
+    elif kept := _computed_of_all(facts, work, looks):
         advice = (
             f"{kept} computes from all that was kept in the turns before, and takes longer in each, until that is "
             "emptied: keep what a turn has (a metric's update()), and compute once after the loop, or at the end of an "
@@ -267,7 +307,12 @@ def _finding(
             "go on in place of sums begun anew"
         )
         advice = f"{seldom if _is_shown(line) else 'D'}o once, before the loop, what is the same in each turn"
-        advice += f"{instead * _goes_over(facts, line, looks)}."
+        advice += f"{instead * _goes_over(facts, work, looks)}."
+        if _SORTS.search(place.code):
+            advice += (
+                " Where only the first ones of what is sorted are used, topk (argpartition in NumPy) finds them without "
+                "sorting the rest."
+            )
     return facts.finding(
         "idle_gap",
         place,
@@ -277,11 +322,11 @@ def _finding(
         cost_s=took / 1e9,
         gain_s=saved / 1e9,
         cause=(
-            f"What is compiled waits {what} {cited(users(line))}{most}: {duration(took / 1e9)}, "
+            f"What is compiled waits {what} {where}{most}: {duration(took / 1e9)}, "
             f"by looks at the main thread, {percent(took / running)} of the time that neither compiling nor imports "
             "took."
         ),
         advice=advice,
         confidence="medium",
-        also=(users(line),),
+        also=map(users, work.lines),
     )

@@ -1,0 +1,47 @@
+"""What the turns of a loop do beside what is compiled: which remedy is advised, and that one cause is one finding."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.analysis.test_beside_the_compiled import looking
+from tests.story import MS
+from xlaprof.events import Look
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("kept = copy.deepcopy(self.shadow.state_dict())", True),
+        ("self.shadow.load_state_dict(mixed)", True),
+        ("norm = sum(p.grad.norm() ** 2 for p in net.parameters()) ** 0.5", True),
+        ("torch._foreach_lerp_(self.shadow, list(net.parameters()), 0.01)", False),
+        ("return self.down(self.up(x))", False),
+    ],
+)
+def test_going_over_all_tensors_is_mended_without_compiling_it(code: str, told: bool) -> None:
+    """To compile it would take longer than all of it in a short run; one operation on a list of tensors does not."""
+    found = looking(code, 79, "torch", call="shadow.follow(net)").findings("idle_gap")
+    assert [(one.place.line, round(one.gain_s, 1)) for one in found] == [(79, 4.0)] * told
+    assert all(one.advice.startswith("Work on the lists of all tensors at once, in place") for one in found)
+
+
+def test_a_function_that_two_loops_call_is_one_finding() -> None:
+    compiling = looking("bank = mel(rate)", 79, call="for x, y in batches(heard):")
+    story = compiling.story
+    again = story.line(79, "bank = mel(rate)", func="slow", outer=(140,), loops=(0, 138), call="score(batches(kept))")
+    for _ in range(5):
+        story.emit(Look(story.now, 400 * MS, again, "python"))
+        story.spend(600)
+    (finding,) = compiling.findings("idle_gap")
+    assert (finding.count, round(finding.cost_s, 1)) == (15, 6.0)
+    assert "called at train.py:124 (for x, y in batches(heard):), and at line 140, most of it at" in finding.cause
+    assert {124, 140} <= {place.line for place in finding.also}
+
+
+@pytest.mark.parametrize(
+    ("code", "advised"), [("order = scores.argsort(descending=True)", True), ("x = pick(y)", False)]
+)
+def test_what_sorts_all_is_shown_what_finds_the_first(code: str, advised: bool) -> None:
+    (finding,) = looking(code, 79).findings("idle_gap")
+    assert ("topk (argpartition in NumPy) finds them" in finding.advice) is advised
