@@ -7,6 +7,7 @@ import pytest
 from tests.analysis.test_beside_the_compiled import looking
 from tests.story import MS
 from xlaprof.events import Look
+from xlaprof.pages.words import many, worth
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,9 @@ def test_a_function_that_two_loops_call_is_one_finding() -> None:
 def test_what_sorts_all_is_shown_what_finds_the_first(code: str, advised: bool) -> None:
     (finding,) = looking(code, 79).findings("idle_gap")
     assert ("topk (argpartition in NumPy) finds them" in finding.advice) is advised
+
+
+def test_looks_are_counted_as_looks_not_as_times_that_it_happened() -> None:
+    report = looking("bank = mel(rate)", 79).story.report()
+    (finding,) = (one for one in report.findings if one.kind == "idle_gap")
+    assert (many(finding), next(worth(finding, report))) == ("10 looks", ("Happened: ", "seen in 10 looks."))

@@ -14,6 +14,7 @@ from xlaprof.analysis.gates.compare import Comparison, Pair, StepChange
 from xlaprof.analysis.gates.difference import CONFIDENCE
 from xlaprof.analysis.model import Finding
 from xlaprof.pages.page import SEVERITY_STYLE, paragraph, table, title
+from xlaprof.pages.words import many
 from xlaprof.text.cells import shorten
 from xlaprof.text.quantities import duration, plural
 from xlaprof.text.strings import path_line, printable
@@ -96,7 +97,7 @@ def _finding(sign: str, style: str, finding: Finding, width: int) -> Iterator[Te
     place = finding.place
     head = Text(f"{sign} ", style)
     head.append(f"{finding.kind}  ", SEVERITY_STYLE[finding.severity])
-    right = f"{finding.count:,} x   {duration(finding.cost_s)}   {finding.id}"
+    right = f"{many(finding)}   {duration(finding.cost_s)}   {finding.id}"
     room = max(12, width - head.cell_len - len(right) - 2)
     head.append(shorten(path_line(place.file, place.line), room, keep_end=True), "cyan")
     head.append(" " * max(2, width - head.cell_len - len(right)))

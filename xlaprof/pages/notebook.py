@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.outcome import without_findings
-from xlaprof.pages.words import facts, gain, per_step, prediction, spaced, warnings
+from xlaprof.pages.words import facts, gain, many, per_step, prediction, spaced, warnings
 from xlaprof.text.quantities import duration, plural
 from xlaprof.text.safe import for_html
 from xlaprof.text.strings import path_line
@@ -40,7 +40,7 @@ def notebook(report: Report) -> str:
 
 def _finding(number: int, one: Finding, stepped: bool) -> str:
     cost = f"costs {duration(one.cost_s)}" if one.cost_s > 0 else ""
-    right = spaced(f"{one.count:,} x", cost, per_step(one.cost_per_step_s) * stepped, gain(one, stepped))
+    right = spaced(many(one), cost, per_step(one.cost_per_step_s) * stepped, gain(one, stepped))
     place = path_line(one.place.file, one.place.line)
     code = f"<pre>{for_html(one.place.code)}</pre>" if one.place.code else ""
     remedy = f"<pre>{for_html(one.remedy)}</pre>" if one.remedy else ""

@@ -26,7 +26,7 @@ from xlaprof.analysis.outcome import without_findings
 from xlaprof.analysis.places import short
 from xlaprof.analysis.torch_tpu.words import cut, put_off, reason
 from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title, under, where
-from xlaprof.pages.words import autotuned, facts, gain, per_step, prediction, spaced, warnings
+from xlaprof.pages.words import autotuned, facts, gain, many, per_step, prediction, spaced, warnings
 from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import mean_parts
 from xlaprof.text.quantities import duration, percent, plural, size_text, times
@@ -278,7 +278,7 @@ def _finding(number: int, finding: Finding, width: int, stepped: bool) -> Iterat
     if finding.confidence != "high":
         head.append(f"  {finding.confidence} confidence", "yellow")
     cost = f"costs {duration(finding.cost_s)}" if finding.cost_s > 0 else ""
-    right = spaced(f"{finding.count:,} x", cost, per_step(finding.cost_per_step_s) * stepped)
+    right = spaced(many(finding), cost, per_step(finding.cost_per_step_s) * stepped)
     if finding.operation:
         room = width - head.cell_len - len(right) - 4
         head.append(f"  {shorten(finding.operation, min(32, max(12, room)))}", "dim")

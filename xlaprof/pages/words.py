@@ -84,10 +84,15 @@ def per_step(value: float) -> str:
     return f"{duration(value)}/step" if value > 0 else ""
 
 
+def many(finding: Finding) -> str:
+    """How often it happened, "33 x"; or was seen, "33 looks"."""
+    return plural(finding.count, finding.unit) if finding.unit else f"{finding.count:,} x"
+
+
 def worth(finding: Finding, report: Report) -> Iterator[tuple[str, str]]:
     """Label and sentence of how often it happened, what it costs and gains, how sure it is and what changed."""
     rhythm = f", {finding.rhythm}" if finding.rhythm and finding.rhythm != times(finding.count) else ""
-    yield "Happened: ", f"{times(finding.count)}{rhythm}."
+    yield "Happened: ", f"{f'seen in {many(finding)}' if finding.unit else times(finding.count)}{rhythm}."
     steps = sum(stat.count for stat in report.steps)
     if finding.cost_s > 0:
         yield "Costs: ", f"{_amount(finding.cost_s, finding.cost_per_step_s, steps)}."

@@ -310,14 +310,15 @@ def _finding(
         advice += f"{instead * _goes_over(facts, work, looks)}."
         if _SORTS.search(place.code):
             advice += (
-                " Where only the first ones of what is sorted are used, topk (argpartition in NumPy) finds them without "
-                "sorting the rest."
+                " Where only the first ones of what is sorted are used, topk (argpartition in NumPy) finds them and "
+                "leaves the rest unsorted."
             )
     return facts.finding(
         "idle_gap",
         place,
         operation=_SAVES if saves else "",
         count=sum(facts.run.look_counts[key] for key in looks),
+        unit="look",
         counted=Matching(Look, ("stack", "state"), frozenset(looks), detail="state"),
         cost_s=took / 1e9,
         gain_s=saved / 1e9,

@@ -100,6 +100,7 @@ class Finding(msgspec.Struct, frozen=True):
     buckets: tuple[Buckets, ...] = ()  # where the fix is padding: with 1, 2, 3... sizes
     counted: Counted | None = None  # the events behind ``count``; None: not known
     parts: tuple[Finding, ...] = ()  # what else the same line costs for the same cause; within cost and gain
+    unit: str = ""  # what ``count`` counts where it is no occurrence: "look" (at the main thread), "call looked at"
     #: of a graph break: seconds of each step between the graphs on both sides, measured; of each time where no steps
     #: are named. No part of the cost.
     between_s: float = 0.0

@@ -10,7 +10,7 @@ from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.occurrences import Occurrence, Occurrences
 from xlaprof.analysis.places import called
 from xlaprof.pages.source import Source, source
-from xlaprof.pages.words import gain, per_step, spaced, worth
+from xlaprof.pages.words import gain, many, per_step, spaced, worth
 from xlaprof.text.quantities import duration, percent, times
 from xlaprof.text.strings import path_line, printable, with_article
 
@@ -42,7 +42,7 @@ def _finding(of: Gathered, number: int, finding: Finding, happened: Occurrences 
         "severity": finding.severity,
         "confidence": finding.confidence,
         "operation": finding.operation,
-        "count": f"{finding.count:,} x",
+        "count": many(finding),
         "cost": spaced(cost, per_step(finding.cost_per_step_s) * stepped),
         "gain": gain(finding, stepped),
         "rhythm": finding.rhythm,

@@ -18,7 +18,7 @@ from xlaprof.analysis.outcome import without_findings
 from xlaprof.analysis.places import called
 from xlaprof.analysis.views.moment import Moment
 from xlaprof.text.cells import fit, shorten
-from xlaprof.text.quantities import duration
+from xlaprof.text.quantities import duration, plural
 from xlaprof.text.strings import printable
 from xlaprof.tui.snapshot import Snapshot, stopped
 from xlaprof.tui.widgets.looking import Explain, Looking, place_text
@@ -127,7 +127,9 @@ class FindingDetail(Panel[Finding | Nothing]):
         cost = f"{duration(data.cost_s)} in all"
         if 0 < data.cost_per_step_s < data.cost_s:  # equal where there are no steps
             cost += f", {duration(data.cost_per_step_s)} per step"
-        out += self._labelled("cost", f"{cost}, ×{data.count:,}", width)
+        out += self._labelled(
+            "cost", f"{cost}, {plural(data.count, data.unit) if data.unit else f'×{data.count:,}'}", width
+        )
         if data.gain_s > 0:
             gain = f"{duration(data.gain_s)} if it is fixed, predicted"
             if data.gain_last_s is not None:
