@@ -192,9 +192,29 @@ def test_a_value_that_changed_before_another_phase_came_back_is_the_cause_of_bot
     compiling.recompile("0/1", mode, stack=evaluation, against="0/0")
     made = compiling.story.line(20, "return x * SCALE", func="forward")
     compiling.recompile("0/2", Guard("value", "SCALE", "1.0", "0.9", "G['SCALE'] == 1.0", stack=made), against="0/0")
-    compiling.recompile("0/3", mode, stack=evaluation, against="0/2")
+    compiling.recompile(
+        "0/3", Guard("value", "SCALE", "1.0", "0.9", "G['SCALE'] == 1.0"), stack=evaluation, against="0/1"
+    )
     (finding,) = compiling.findings()
     assert (finding.place.line, finding.count, "SCALE" in finding.cause) == (20, 2, True)
+
+
+def test_a_size_that_changes_with_another_is_no_finding_of_its_own() -> None:
+    """Batches of graphs: once the nodes are as many as before, and only the edges are not."""
+    compiling = Compiling()
+    compiling.compile("0/0")
+    sizes = [(40, 90), (44, 97), (37, 85), (41, 93)]
+    for i, ((nodes, edges), (more, others)) in enumerate(pairwise(sizes), 1):
+        compiling.recompile(
+            f"0/{i}",
+            shape(nodes, more),
+            msgspec.structs.replace(shape(edges, others), subject="edges"),
+            dynamic="False",
+        )
+    compiling.recompile("0/4", msgspec.structs.replace(shape(93, 95), subject="edges"), dynamic="False")
+    (finding,) = compiling.findings()
+    assert finding.count == 4
+    assert "edges changed with it" in finding.cause
 
 
 def test_the_first_version_for_another_object_is_no_finding() -> None:

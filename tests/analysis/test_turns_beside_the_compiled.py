@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
+import torch
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from tests.analysis.test_beside_the_compiled import looking
 from tests.story import MS
@@ -52,3 +56,23 @@ def test_looks_are_counted_as_looks_not_as_times_that_it_happened() -> None:
     report = looking("bank = mel(rate)", 79).story.report()
     (finding,) = (one for one in report.findings if one.kind == "idle_gap")
     assert (many(finding), next(worth(finding, report))) == ("10 looks", ("Happened: ", "seen in 10 looks."))
+
+
+def test_the_advised_average_is_that_of_tensor_by_tensor() -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(5, 2))
+    copied, listed = copy.deepcopy(net), [one.detach().clone() for one in net.parameters()]
+    averaged = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    averaged.update_parameters(net)  # the first is a copy
+    for _ in range(4):
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter += torch.randn_like(parameter)
+            weights = copy.deepcopy(copied.state_dict())
+            for name, value in net.state_dict().items():
+                weights[name] = 0.9 * weights[name] + 0.1 * value
+            copied.load_state_dict(weights)
+            torch._foreach_lerp_(listed, list(net.parameters()), 0.1)
+        averaged.update_parameters(net)
+    torch.testing.assert_close(listed, list(copied.parameters()))
+    torch.testing.assert_close(list(averaged.module.parameters()), list(copied.parameters()))

@@ -25,7 +25,7 @@ from xlaprof.analysis.evidence.guard_failures.guards import by_caller, maker
 from xlaprof.analysis.fold.torch_compile import RecompileRecord
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.principles import DEAR, HABIT, LARGE
+from xlaprof.analysis.principles import DEAR, HABIT, LARGE, MOST
 from xlaprof.analysis.shapes import are_doubled
 from xlaprof.events import DynamoLimit, Guard
 from xlaprof.text.strings import package_path
@@ -111,7 +111,7 @@ def sort_out(facts: Facts) -> Sorted:
         earlier[record.event.code].append((belongs[-1], belongs))
     found, chosen = list[list[Blamed]](), list[list[Blamed]]()
     joined = list(groups.values())
-    for leads in (_fills, _are_of_one_thing):
+    for leads in (_fills, _are_of_one_thing, _vary_together):
         joined = _join(joined, leads)
     for recompiles in _limited_by_most(joined):
         if _makes_state(facts, recompiles) or _are_modes(facts, recompiles):
@@ -170,6 +170,18 @@ def _are_of_one_thing(leading: list[Blamed], group: list[Blamed]) -> bool:
     held = filled(less)
     same = guard.subject.startswith(f"{held}[") or (guard.kind != "length" and filled(guard) == held)
     return bool(held) and same and record.event.code == other.event.code
+
+
+def _vary_together(leading: list[Blamed], group: list[Blamed]) -> bool:
+    """Whether a size changed in most versions that another size led to, too: of a batch of graphs, nodes and edges."""
+    record, guard, _ = group[0]
+    if {guard.kind, leading[0][1].kind} != {"shape"} or record.event.code != leading[0][0].event.code:
+        return False
+    same = [
+        any((one.kind, one.subject, one.dim) == (guard.kind, guard.subject, guard.dim) for one in other.event.guards)
+        for other, _, _ in leading
+    ]
+    return len(leading) > len(group) and sum(same) >= MOST * len(same)
 
 
 def _fills(entries: list[Blamed], sizes: list[Blamed]) -> bool:
