@@ -11,6 +11,7 @@ from pathlib import Path
 import xlaprof
 from tests.advice import (
     test_fallbacks,
+    test_idle,
     test_jax,
     test_optimizer_numbers,
     test_reads,
@@ -182,7 +183,7 @@ def taken() -> Iterator[str]:
         test_slices.CASES,
         test_steps.BARRIERS,
         test_steps.GROWING,
-        test_steps.IDLE,
+        test_idle.IDLE,
         test_uploads.AHEAD,
     )
     yield from (case.words for some in cases for case in some)
