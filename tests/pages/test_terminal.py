@@ -80,6 +80,13 @@ def test_a_program_of_which_nothing_was_seen_is_not_called_clean() -> None:
     assert to_json(clean().report())["observed"]
 
 
+def test_a_pytorch_program_of_which_nothing_was_observed_is_shown_how_it_gets_the_device() -> None:
+    story = Story()
+    story.finish()
+    text = " ".join(page(story.report()).split())
+    assert text.endswith("asks torch.accelerator for its device computes on xla where PJRT_DEVICE=CPU is set.")
+
+
 def test_findings_left_out_are_not_called_clean() -> None:
     report = clean().report()
     text = page(report, hidden=3)

@@ -12,7 +12,12 @@ def without_findings(report: Report) -> str:
     if not report.observed:
         seen = " and ".join(plural(count, noun) for count, noun in (steps, (len(report.scopes), "scope")) if count)
         looked_for = "no graph of torch.compile, no program of JAX or on an xla device"
-        return f"Nothing was observed{f' but {seen}' * bool(seen)}: {looked_for}."
+        way = (
+            " A PyTorch program that asks torch.accelerator for its device computes on xla where PJRT_DEVICE=CPU "
+            "is set."
+        )
+        asks = report.run.finished and not report.run.error and "torch" in report.run.versions
+        return f"Nothing was observed{f' but {seen}' * bool(seen)}: {looked_for}.{way * asks}"
     graphs = report.compilation.count or report.torch_compile.graphs
     counts = ((graphs, "graph"), (report.jax.graphs, "JAX program"), steps)
     said = [plural(count, noun) for count, noun in counts if count]
