@@ -1,9 +1,10 @@
 """How fast the terminal UI opens a long log; and with ``--pictures`` its pictures in docs/pictures/.
 
-    python benchmarks/terminal_ui.py [--events 1000000] [--log run.log]
+    python benchmarks/terminal_ui.py [--events 1000000 | --scopes 5000000 | --log run.log]
     python benchmarks/terminal_ui.py --pictures
 
-The log is that of the training in the tests. The pictures show sample_traces/decoder.log, and what
+The log is that of the training in the tests; with ``--scopes`` what xlaprof records of a program that enters so many,
+ten in a step: most steps as their sums. The pictures show sample_traces/decoder.log, and what
 `xlaprof run --code examples/compiled.py` records.
 """
 
@@ -24,6 +25,17 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 _SETTLES_S = 0.5
+#: takes the path of the log and the number of scopes, a step among them
+_SCOPES = """
+import sys, xlaprof
+parts = [xlaprof.Trace(name) for name in "load embed attention mlp loss backward clip optimizer log".split()]
+with xlaprof.record(sys.argv[1]):
+    for number in range(int(sys.argv[2]) // (len(parts) + 1)):
+        with xlaprof.StepTrace("train", step_num=number):
+            for part in parts:
+                with part:
+                    pass
+"""
 #: picture -> log ("": recorded for it), width, height, keys
 PICTURES = {
     "tui-step": ("decoder", 120, 40, ("g", "2", "1", "enter")),
@@ -37,6 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--pictures", action="store_true", help="draw the pictures of docs/live.md")
     parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--scopes", type=int, help="open what is recorded of a program with so many scopes")
     parser.add_argument("--log", type=Path, help="open this log instead of a made one")
     args = parser.parse_args()
     if args.pictures:
@@ -47,7 +60,12 @@ def main() -> None:
                 asyncio.run(draw(path, ROOT / "docs" / "pictures" / f"{name}.svg", width, height, keys))
         return
     with tempfile.TemporaryDirectory() as folder:
-        opening(args.log or write(Path(folder) / "run.log", args.events))
+        path = Path(folder) / "run.log"
+        if args.scopes:
+            subprocess.run([sys.executable, "-c", _SCOPES, str(path), str(args.scopes)], check=True)
+        elif not args.log:
+            write(path, args.events)
+        opening(args.log or path)
 
 
 def record(folder: Path) -> Path:
@@ -58,7 +76,7 @@ def record(folder: Path) -> Path:
     return folder / "run.log"
 
 
-def write(path: Path, events: int) -> Path:
+def write(path: Path, events: int) -> None:
     """A log of so many events in which now and then a graph is compiled again."""
     from tests.tui.training import Training
 
@@ -71,7 +89,6 @@ def write(path: Path, events: int) -> Path:
             story.train_step(compile_ms=900, shape=f"i64[{step % 97 + 1},128]")
         story.train_step(read=step % 3 == 0)
     story.end()
-    return path
 
 
 def opening(path: Path) -> None:
