@@ -358,3 +358,22 @@ def test_what_is_told_of_a_loop_is_of_the_loop_and_not_of_the_set_up_before_it(e
         assert 2.5 < one.gain_s <= 3
         assert "main runs 600 operations (mul) outside of any jitted function, 2 in a step" in one.cause
         assert "the body of the loop at line 38" in one.advice
+
+
+@pytest.mark.parametrize(("every", "told"), [(1, True), (8, False)])
+def test_a_read_that_comes_every_so_many_turns_is_not_advised_to_come_every_so_many(every: int, told: bool) -> None:
+    """A relaxation that looks at its residual, and stops when that is small."""
+    story = Jitted()
+    read = story.line(44, "residual = float(norm(field))", outer=(90,), loops=(38,))
+    for turn in range(240):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.execute("step", 10, story.call)
+            story.spend(2)
+            if turn % every == every - 1:
+                story.read(read, "jax.Array: one number")
+                story.spend(8)
+    (found,) = story.found("transfer")
+    assert ("test every 10 turns" in found.advice) is told
+    assert "which is computed while this turn runs" in found.advice

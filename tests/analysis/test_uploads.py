@@ -14,6 +14,8 @@ from xlaprof.analysis.run import Run
 from xlaprof.events import Event, Execute, Sample, Source, TransferToDevice
 from xlaprof.vocabulary import Vocabulary
 
+from .test_jitted import Jitted
+
 TABLE = "f32[30000,48]"
 
 
@@ -238,4 +240,45 @@ def test_the_totals_of_several_ranks_add_up() -> None:
     alone = first.sent[key].count
     first.merge(second)
     assert sum(tally.count for (_, again), tally in first.sent.items() if again) == 2 * alone
-    assert [first.names.text(what) for what in first.came_again.values()] == [TABLE]
+    assert [first.names.text(what) for _, what in first.came_again] == [TABLE]
+
+
+def bringing(first: str, second: str) -> Jitted:
+    """A search of similar songs: the table of their features is an argument of the step, and every fourth turn a score
+    is computed of it outside of jitted functions, with a short row that comes again, too. An upload goes on when the
+    next call begins another."""
+    story = Jitted()
+    score = story.line(55, "return (table @ row).max()", func="score", outer=(44, 90), loops=(0, 38))
+    story.call = story.line(40, "row = step(row, table)", func="main", outer=(90,), loops=(38,))
+    name, kind, row = story.text(first), story.text(second), story.text("f32[48]")
+    for turn in range(60):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            brought = [(story.call, name, 5_760_000, 40)]
+            if turn % 4 == 3:
+                brought += [(score, kind, 5_760_000, 6), (score, row, 192, 0)]
+            for stack, what, size, ms in brought:
+                story.emit(TransferToDevice(story.now, ms * MS, size, stack=stack, again=turn > 0, what=what))
+            story.execute("step", 5, story.call)
+            story.spend(20)
+    story.finish()
+    return story
+
+
+def test_one_array_that_two_lines_bring_again_is_one_finding_and_costs_no_more_than_the_run() -> None:
+    [finding] = of(bringing(f"table {TABLE}", TABLE))
+    assert (finding.place.line, [one.line for one in finding.also]) == (40, [55])
+    assert finding.count == 59 + 2 * 15
+    assert finding.cost_s == pytest.approx(59 * 0.02 + 0.02 + 15 * 0.006, rel=0.05)
+    assert f"The same data (table {TABLE}) is brought to the device here 59 times" in finding.cause
+    assert "and 30 times at train.py:55: 90 ms" in finding.cause
+    assert finding.remedy.startswith("table = ") or not finding.remedy
+
+
+def test_two_arrays_are_two_findings_each_with_the_most_of_what_comes_again() -> None:
+    first, second = sorted(of(bringing(f"table {TABLE}", "f32[48,30000]")), key=lambda one: one.place.line)
+    assert f"(table {TABLE})" in first.cause
+    assert "(f32[48,30000])" in second.cause
+    named = of(bringing(f"table {TABLE}", f"songs {TABLE}"))
+    assert [one.place.line for one in named] == [40, 55]

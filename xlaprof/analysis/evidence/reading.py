@@ -170,7 +170,7 @@ _COMPUTED = _Way(
 )
 _USES = {
     Use.GOES_ON: _Way(
-        "{until}, or test the condition only every {turns} turns",
+        "{until}{seldom}",
         "to decide whether to go on",
     ),
     Use.DECIDES: _Way(
@@ -222,7 +222,7 @@ _USES = {
 #: of a number that gets a name, in a loop of its own: a line further down may test it
 _BOUND = _KEEP._replace(
     advice="Where {bound} decides whether the loop goes on (a tolerance), test the {one} of the turn before, which is "
-    "computed while this turn runs, or test every {turns} turns. Else keep the {value} {words.keep} and read it "
+    "computed while this turn runs{seldom}. Else keep the {value} {words.keep} and read it "
     "{often}; what is computed with it, compute on the device",
     remedy="",
 )
@@ -257,13 +257,21 @@ _SPECIAL = {
 
 
 def advise_read(
-    op: str, via: str, code: str, every: int, words: Vocabulary = STANDARD, turns: Place = NOWHERE, head: str = ""
+    op: str,
+    via: str,
+    code: str,
+    every: int,
+    words: Vocabulary = STANDARD,
+    turns: Place = NOWHERE,
+    head: str = "",
+    *,
+    seldom: bool = False,
 ) -> ReadAdvice:
     """Advice on the line ``code`` that reads by ``op`` through ``via``.
 
     ``every``: steps between the reads advised; :data:`ONCE`: they lie in a loop between the steps; :data:`LATER`: they
     come seldom already. ``turns``: the head of a loop whose turns within the step such a value decides on. ``head``:
-    the text of the innermost loop's.
+    the text of the innermost loop's. ``seldom``: they come every so many turns already.
     """
     scalar = op in SCALARS
     read = read_of(code, scalar=scalar, head=head)
@@ -284,18 +292,19 @@ def advise_read(
     targets = [one for line in nodes(code, ast.Assign) for one in line.targets if isinstance(one, ast.Name)]
     if way is _USES[Use.OTHER] and once and targets:
         way = _BOUND
+    fewer = "" if seldom else f", or test the condition only every {MANY} turns"
     often = {ONCE: "once, after the loop", LATER: "a step later, when it is computed"}
     value = "loss" if any("loss" in word for word in read.words) else "value"
     of_all = f"sum of the {value}{'es' if value == 'loss' else 's'}"
     advice = way.advice.format(
         often=often.get(every, f"every {every} steps"),
-        turns=MANY,
+        seldom=fewer if way is not _BOUND else fewer.replace("the condition only ", ""),
         end="" if once else ", or at the end",
         value=of_all if once else value,
         one=value,
         bound=targets[0].id if targets else "",
         stops="" if once else "stops or ",
-        goes_on="; where a value ends the loop early, read it every few turns" if once else "",
+        goes_on="; where a value ends the loop early, read it every few turns" if once and not seldom else "",
         name=name if name != _CALLED else "a call on this line",
         words=words,
         loop=named(turns),

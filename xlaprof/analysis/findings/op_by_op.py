@@ -106,7 +106,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
             * bool(outside)
         )
     if sent := {
-        place: facts.text(facts.run.came_again.get(stack, 0)) for stack, place in brought_again(facts, eager.lines)
+        place: facts.text(facts.run.largest_again(stack)) for stack, place in brought_again(facts, eager.lines)
     }:
         line, what = next(iter(sent.items()))
         advice = (

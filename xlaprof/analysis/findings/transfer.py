@@ -47,7 +47,8 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     turns = loop_within_step(facts, reads.stacks[0])
     turns = turns if turns.acting.code.startswith("while ") else NOWHERE
     head = facts.names.loop(reads.stacks[0]).acting.code
-    way = advise_read(reads.op, reads.via, place.acting.code, often, facts.words, turns, head)
+    seldom = tally.rhythm.every > 1
+    way = advise_read(reads.op, reads.via, place.acting.code, often, facts.words, turns, head, seldom=seldom)
     read, barrier = facts.names.bracket(reads.stacks[0], reads.barrier) if reads.barrier else (NOWHERE, NOWHERE)
     follows = _follows(read, barrier)
     of_the_same = sum(takes_of_the_same(one, reads.barrier, way.at_once) for one in reads.graphs)

@@ -16,6 +16,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.tallies import UploadTally
 from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import DEAR, FELT, HABIT, MANY, MOST, NEARLY_ALL, NOTICED, TRIFLE
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import LONG
@@ -27,6 +28,7 @@ from xlaprof.vocabulary import fill
 
 # bytes of one number
 _NUMBER = 8
+_LARGE = 1 << 16  # bytes: two smaller arrays may well have one type
 
 
 class _Line(msgspec.Struct):
@@ -41,9 +43,49 @@ class _Line(msgspec.Struct):
     def cost_s(self) -> float:
         return self.tally.dur / 1e9
 
+    def data(self, facts: Facts) -> tuple[str, str]:
+        """What comes again here, most of it: the argument's name, and its type; "": not known."""
+        what = facts.text(next(filter(None, map(facts.run.largest_again, self.stacks)), 0))
+        name, _, kind = what.rpartition(" ")
+        return name, kind
+
+
+class _Told(msgspec.Struct):
+    """A line that is a finding, and others that bring the same array."""
+
+    line: _Line
+    cut: replay.Cut | None
+    gain: float
+    others: list[_Line] = msgspec.field(default_factory=list)
+
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """One finding for each line that brings the same data again, or whose new data is waited for."""
+    """One finding for each array that lines bring again, or each line whose new data is waited for."""
+    told: list[_Told] = []
+    for one in sorted(_candidates(facts), key=lambda one: -one.line.cost_s):
+        same = next((other for other in told if _is_one(facts, other.line, one.line)), None)
+        if same is None:
+            told.append(one)
+        else:
+            same.others.append(one.line)
+            same.gain += one.gain
+    yield from (_finding(facts, one) for one in told)
+
+
+def _is_one(facts: Facts, line: _Line, other: _Line) -> bool:
+    """Whether both lines bring one large array again, in one loop: it has one type, and no other name."""
+    (name, kind), (named, another) = line.data(facts), other.data(facts)
+    large = min(one.tally.bytes / max(1, one.tally.count) for one in (line, other)) >= _LARGE
+    if not (line.again and other.again and large and kind and kind == another):
+        return False
+    loops = [
+        {(frame.file, frame.func, frame.loop) for stack in one.stacks for frame in facts.names.frames(stack)}
+        for one in (line, other)
+    ]
+    return (not name or not named or name == named) and any(loop for *_, loop in loops[0] & loops[1])
+
+
+def _candidates(facts: Facts) -> Iterator[_Told]:
     lines = _lines(facts)
     for (at, again), line in lines.items():
         other = lines.get((at, not again))
@@ -61,7 +103,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         if (again and _is_felt(facts, line)) or (
             not again and _waits(facts, line, gain) and (other is None or not _is_felt(facts, other))
         ):
-            yield _finding(facts, line, cut if alone else None, gain)
+            yield _Told(line, cut if alone else None, gain)
 
 
 def _lines(facts: Facts) -> dict[tuple[tuple[str, int], bool], _Line]:
@@ -110,19 +152,23 @@ def _waits(facts: Facts, line: _Line, gain: float) -> bool:
     return gain >= max(DEAR * facts.working_s, FELT * facts.idle.window_s)
 
 
-def _finding(facts: Facts, line: _Line, cut: replay.Cut | None, gain: float) -> Finding:
-    tally, words = line.tally, facts.words
+def _finding(facts: Facts, told: _Told) -> Finding:
+    line, words = told.line, facts.words
+    tally, every = line.tally, [line, *told.others]
+    cost_s = sum(one.cost_s for one in every)
     rhythm = facts.often(tally.rhythm)
     if tally.count < 2 * facts.outer_steps and in_all(_in_steps(facts, tally), facts.outer_steps):
         rhythm = "every step"
     often = ", ".join(filter(None, (times(tally.count), rhythm)))
     took = f"{size_text(tally.bytes / tally.count)} each time, {duration(line.cost_s)} in all"
-    what = next((facts.text(facts.run.came_again[one]) for one in line.stacks if one in facts.run.came_again), "")
     if line.again:
-        name = what.rpartition(" ")[0]
+        name, what = line.data(facts)[0], " ".join(filter(None, line.data(facts)))
+        also = "".join(
+            f", and {times(one.tally.count)} at {short(one.place)}: {duration(one.cost_s)}" for one in told.others
+        )
         cause = (
-            f"The same data{f' ({what})' if what else ''} is brought to the device here {often}: {took}. Nothing in it "
-            "has changed since the first time."
+            f"The same data{f' ({what})' if what else ''} is brought to the device here {often}: {took}{also}. Nothing "
+            "in it has changed since the first time."
         )
         module = line.place.acting.func.rpartition(".")[2] == "forward" and words.as_buffer
         advice = f"{words.as_buffer if module else words.put_once}."
@@ -133,24 +179,25 @@ def _finding(facts: Facts, line: _Line, cut: replay.Cut | None, gain: float) -> 
             "meanwhile."
         )
         advice, remedy = f"Have the next batch brought while this one is computed: {words.send_ahead}.", ""
-    events = frozenset((stack, line.again, facts.run.main_thread) for stack in line.stacks)
+    events = frozenset((stack, line.again, facts.run.main_thread) for one in every for stack in one.stacks)
     return facts.finding(
         "upload",
         line.place,
         operation="the same data" if line.again else "new data",
-        count=tally.count,
+        count=sum(one.tally.count for one in every),
         counted=Matching(TransferToDevice, ("stack", "again", "tid"), events, nonzero="calls", count="calls"),
-        cost_s=line.cost_s,
-        cut=cut,
-        gain_s=gain,
+        cost_s=cost_s,
+        cut=None if told.others else told.cut,
+        gain_s=min(cost_s, told.gain) if told.others else told.gain,
         cause=cause,
         advice=advice,
         remedy=remedy,
-        evidence=(f"{percent(line.cost_s / max(facts.working_s, line.cost_s))} of the time that was not compiling",),
+        evidence=(f"{percent(cost_s / max(facts.working_s, cost_s))} of the time that was not compiling",),
         in_steps=_in_steps(facts, tally),
         rhythm=rhythm,
         trifle=False,
         ended_by=("upload", line.place.at),
+        also=[one.place for one in told.others],
     )
 
 

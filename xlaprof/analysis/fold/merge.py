@@ -42,8 +42,7 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     for key, via in theirs.vias.items():
         mine.vias.setdefault(pair(key), text(via))
     _add(mine.sent, theirs.sent, lambda key: (stack(key[0]), key[1]))
-    for place, what in theirs.came_again.items():
-        mine.came_again.setdefault(stack(place), text(what))
+    add_counts(mine.came_again, theirs.came_again, lambda key: (stack(key[0]), text(key[1])))
     add_counts(mine.read_runs, theirs.read_runs, stack)
     add_counts(mine.selections, theirs.selections, pair)
     add_counts(mine.given, theirs.given, stack)

@@ -37,7 +37,7 @@ class ReadsAndFallbacks(Recording):
         self.fallbacks: dict[tuple[int, int], FallbackTally] = {}
         self.read, self.uploads = Timed(), Timed()
         self.sent: dict[tuple[int, bool], UploadTally] = {}  # by stack, and whether the same data came again
-        self.came_again: dict[int, int] = {}  # stack -> Text id: the data
+        self.came_again: dict[tuple[int, int], int] = {}  # (stack, Text id: the data) -> bytes
         self.vias: dict[tuple[int, int], int] = {}  # (stack, op) of reads -> the library's function that read
         self.read_runs: dict[int, int] = {}  # stack of reads -> ns of device work only for them
         #: (stack, op) of writes by a mask whose size was read -> graphs
@@ -92,10 +92,15 @@ class ReadsAndFallbacks(Recording):
         if event.tid == self.main_thread:
             self._paint((start, start + dur, host.UPLOAD, event.stack))
             tally = tally_of(self.sent, (event.stack, event.again), PLACES, (0, False), UploadTally)
-            tally.add(event.calls, dur, event.bytes)
+            tally.add(event.calls, tally.beyond(start, start + dur), event.bytes)
             tally.rhythm.at(self.steps_ended, event.calls)
-            if event.what and len(self.came_again) < PLACES:
-                self.came_again[event.stack] = event.what
+            if event.what:
+                add_bounded(self.came_again, (event.stack, event.what), event.bytes, PLACES)
+
+    def largest_again(self, stack: int) -> int:
+        """Text id: what most of the data is that comes again at a line; 0: it is not known."""
+        mine = {what: size for (at, what), size in self.came_again.items() if at == stack}
+        return max(mine, key=lambda what: (mine[what], what), default=0)
 
     def _on_selected(self, event: Selected) -> None:
         add_bounded(self.selections, (event.stack, event.op), 1, RECORDS)

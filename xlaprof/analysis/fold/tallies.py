@@ -97,7 +97,13 @@ class UploadTally(Tally):
     count: int = 0
     dur: int = 0
     bytes: int = 0
+    end_most: int = 0  # when the last of them ended
     rhythm: Rhythm = msgspec.field(default_factory=Rhythm)
+
+    def beyond(self, start: int, end: int) -> int:
+        """The ns of an upload in which none before it goes on: those that JAX's calls begin may be several at once."""
+        before, self.end_most = self.end_most, max(self.end_most, end)
+        return max(0, end - max(start, before))
 
     def add(self, count: int, dur: int, bytes: int) -> None:
         self.count += count
