@@ -21,6 +21,7 @@ from xlaprof.events import Change, Compile
 
 NUMBERS = (2, 5, 3, 6, 4, 3, 6, 2, 5, 4)
 MOST = max(NUMBERS)
+MOST_KEPT = 9
 
 
 def given(use: Callable[[Any, Any], Any], make: Callable[[int], Any] = lambda n: n) -> Program:
@@ -57,8 +58,8 @@ def either_way(table: Any, at: Any) -> Any:
     return torch.where(at % 2 == 0, table.flip([0]), table.flip([1])).cumsum(1)
 
 
-def queued(ring: bool) -> Program:
-    """The latest rows of all, 9 at most: put together anew, or written into a ring."""
+def queued(ring: bool, *, apart: bool = False) -> Program:
+    """The latest rows of all, 9 at most: put together anew, and cut at once or ``apart``; or written into a ring."""
 
     def program() -> None:
         queue = torch.zeros(1, 6).to(DEVICE)
@@ -72,6 +73,10 @@ def queued(ring: bool) -> Program:
                 position = (position + 1) % 9
                 filled = filled + 1
                 out = torch.where((positions(9) < filled)[:, None], buffer, 0.0).square().sum()
+            elif apart:
+                joined = torch.cat([new, queue])
+                queue = joined[:MOST_KEPT]
+                out = queue.square().sum()
             else:
                 queue = torch.cat([queue, new])[-9:]
                 out = queue.square().sum()
@@ -211,7 +216,15 @@ def scores() -> list[Any]:
 
 LARGEST = "Take the largest size that can come each time"
 CASES = [
-    Case("a queue that is cut", "recompile", queued(False), ", until the slice keeps the last ", queued(True)),
+    Case("a queue that is cut", "recompile", queued(False), ", until the slice", queued(True)),
+    Case(
+        "a queue that the next line cuts",
+        "recompile",
+        queued(False, apart=True),
+        ", until the slice",
+        queued(True),
+        also=("keeps the newest MOST_KEPT of it", "modulo MOST_KEPT."),
+    ),
     Case("rows padded on the left", "recompile", padded_left(0), "() chooses its width: ", padded_left(12)),
     Case(
         "an exponent",
@@ -374,6 +387,21 @@ def test_what_works_along_no_padded_dimension_needs_no_mask(tmp_path: Path) -> N
     assert "pad it to" in finding.advice
     assert "must not count" not in finding.advice
     assert "That alone" not in finding.advice
+
+
+@pytest.mark.parametrize("along", ["classes", "rows"])
+def test_a_loss_needs_a_mask_of_its_rows_and_none_of_classes_that_a_softmax_masks(along: str, tmp_path: Path) -> None:
+    """Words are scored against as many candidates as an example has, or as many words as it has."""
+
+    def step(scores: Any) -> Any:
+        labels = torch.zeros(scores.shape[0], dtype=torch.long).to(DEVICE)
+        return F.cross_entropy(scores.to(DEVICE) * 0.5, labels)
+
+    given = [torch.randn(3, n) if along == "classes" else torch.randn(n, 3) for n in NUMBERS]
+    run = observe(steps(step, given), tmp_path / "run.log")
+    (finding,) = (one for one in findings(run.events) if one.kind == "recompile")
+    assert ("a mask of what is real in aten::nll_loss" in finding.advice) == (along == "rows")
+    assert ("-inf in the padding (masked_fill) before aten::_log_softmax" in finding.advice) == (along == "classes")
 
 
 def test_the_rows_of_a_warm_up_have_room_in_what_is_padded_to(tmp_path: Path) -> None:

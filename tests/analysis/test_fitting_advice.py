@@ -51,6 +51,52 @@ def test_a_slice_that_keeps_the_last_rows_makes_it_a_ring() -> None:
     assert "modulo" not in plain.advice, "another dimension's"
 
 
+def cut(joins: str, cuts: str, *, again: bool = True, each: int = 16) -> Finding:
+    """Keys of a momentum encoder, joined in each turn and cut to 64 at another line; the last graph comes again.
+
+    ``again``: what is kept is a view of what was joined, which each graph slices; else a copy.
+    """
+    story = Story()
+    barrier, joined = story.line(90, "torch_xla.sync()"), story.line(31, joins, func="Queue.push")
+    kept = story.line(33, cuts, func="Queue.push")
+    sizes = [*range(each, 64 + each * again, each), 64 + each * again, *[64 + each * again] * 20]
+    came, made = (Operation("aten::slice", kept), joined) if again else (Operation("aten::cat", joined), kept)
+    for n, (old, new) in enumerate(pairwise([sizes[0], *sizes])):
+        one = Difference("shape", f"f32[{old},8]", f"f32[{new},8]", "self", came=came, expected=came, made=made)
+        with story.step():
+            story.barrier(barrier, 8, f"size {new}", change=GraphDiff(n, differences=[one], total=1) if n else None)
+            story.spend(10)
+    (finding,) = story.findings("recompile")
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("joins", "cuts", "again"),
+    [
+        ("keys = torch.cat([self.keys, new])", "self.keys = keys[-self.most:]", True),
+        ("keys = torch.cat([new, self.keys]) if self.keys is not None else new", "self.keys = keys[:self.most]", True),
+        ("self.keys = torch.cat((self.keys, new), dim=0)", "self.keys = self.keys[-self.most:, :].clone()", False),
+        ("keys = torch.cat([keys, new])", "return keys[-most:]", True),
+    ],
+)
+def test_a_slice_at_another_line_than_the_join_makes_it_a_ring_too(joins: str, cuts: str, again: bool) -> None:
+    finding = cut(joins, cuts, again=again)
+    assert "keeps the newest " in finding.advice
+    assert "modulo 64" in finding.advice, "what is kept, and not what was joined"
+    assert "begin with all 64 rows instead" in finding.advice
+    assert "torch.zeros(64, 8, " in finding.remedy
+    assert "position = torch.arange(0, 16).to(device)" in finding.remedy
+    assert "position = (position + 16) % 64" in finding.remedy
+
+
+def test_a_slice_that_takes_a_look_or_keeps_the_oldest_makes_no_ring() -> None:
+    joins = "self.keys = torch.cat([self.keys, new])"
+    assert "modulo" not in cut(joins, "latest = self.keys[-4:]").advice
+    assert "modulo" not in cut(joins, "self.keys = self.keys[:, -64:]").advice, "another dimension's"
+    assert "modulo" not in cut(joins, "self.keys = self.keys[:64]").advice, "the first ones stay"
+    assert "modulo" not in cut(joins, "return self.keys[-1:]").advice, "the latest one is read"
+
+
 def looped(*, evaluated: bool, barred: bool = False) -> Finding:
     """A barrier in the model, eight in each training step; with the evaluation's loop through the same line."""
     story = Story()

@@ -31,6 +31,8 @@ def along(old: Graph, new: Graph, slots: dict[int, int]) -> list[Node]:
         if node.role or node.op is None or node.op.aten.removeprefix("aten::") in _MOVING or len(found) == _LISTED:
             continue
         changed = [(other[slot], now[slot]) for slot in reads(node) if slot in other and slot in now]
+        if _picks(node):  # along classes it moves what its labels choose, as a gather does
+            changed = [(was, is_now) for was, is_now in changed if _each_row(was) != _each_row(is_now)]
         results = [out.slot for out in node.outs]
         ends = bool(results) and all(slot in matched and slot not in other for slot in results)
         across = node.op.aten.removeprefix("aten::").startswith(_ACROSS)
@@ -42,6 +44,16 @@ def along(old: Graph, new: Graph, slots: dict[int, int]) -> list[Node]:
 def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
     inputs = ((slot, sig.shape) for slot, sig in zip(graph.inputs, graph.sigs, strict=True))
     return dict(chain(inputs, ((out.slot, out.size) for node in graph.nodes for out in node.outs)))
+
+
+def _picks(node: Node) -> bool:
+    """Whether it takes one number of each row of scores."""
+    return node.op is not None and node.op.aten.startswith("aten::nll_loss")
+
+
+def _each_row(scores: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes without that of the classes."""
+    return scores[: min(1, len(scores) - 1)] + scores[2:]
 
 
 def _is_told(node: Node, was: tuple[int, ...], now: tuple[int, ...]) -> bool:
