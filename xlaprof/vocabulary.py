@@ -38,7 +38,8 @@ class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
     scalar_code: String = "torch.tensor([{value}], device=device)"
     zeros_code: String = "torch.zeros({shape}, dtype={dtype}, device=device)"
     convert_code: String = "{name}.to({dtype})"
-    pad_code: String = "torch.nn.functional.pad({name}, ({zeros}0, size - {name}.shape[{axis}]))"
+    #: ``{value}``: ", value=" and what to pad with; "" for 0
+    pad_code: String = "torch.nn.functional.pad({name}, ({zeros}0, size - {name}.shape[{axis}]){value})"
     #: compiles a step for several ``{sizes}`` before its loop; "" where nothing does
     warm_code: String = "xlaprof.runtime.warm(step, *map(example, {sizes}))"
     #: writes ``new`` into ``buffer`` at ``position`` along ``{axis}``

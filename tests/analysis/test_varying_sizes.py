@@ -344,6 +344,9 @@ def test_nodes_and_edges_of_graphs_are_padded_with_a_node_and_a_graph_that_count
     assert finding.cause.startswith("Sizes vary together")
     assert "loops of a node which pads as well" in finding.advice
     assert "a graph of its own, behind those that count" in finding.advice
+    assert "dimension 0 of nodes to 34, dimension 1 of edges to 80" in finding.advice, "one more than came"
+    assert "pad dimension 1 of edges with the number of the last node" in finding.advice
+    assert "larger ones may come" in finding.advice
 
 
 def test_a_batch_that_a_loaders_thread_brought_is_told_at_the_loop_over_the_loader() -> None:

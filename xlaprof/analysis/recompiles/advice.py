@@ -28,7 +28,6 @@ from xlaprof.analysis.recompiles.wording import quoted
 from xlaprof.analysis.shapes import are_chosen, axes, dims, dtype, dtype_code
 from xlaprof.analysis.statements import nodes
 from xlaprof.analysis.timeline import host
-from xlaprof.events import Change
 from xlaprof.text.quantities import percent, plural
 from xlaprof.vocabulary import Vocabulary, fill
 
@@ -40,11 +39,16 @@ _EDGES = (
 _NODES = (
     " They are nodes and edges of graphs: pad with edges that are loops of a node which pads as well, and let that "
     "node belong to a graph of its own, behind those that count and left out of the result. Node 0 and graph 0 are "
-    "real ones."
+    "real ones: pad {edges} with the number of the last node{owners}. So there is one node more than came."
 )
+_OWNERS = ", and {which} with the number of that graph"
 _POSITIONS = (
-    " It holds positions: repeat the last one, and the value that is written there, for 0 is a position as well; where "
+    " {which} positions: repeat the last one, and the value that is written there, for 0 is a position as well; where "
     "values are added up, or results read, mask what the repeated ones add."
+)
+_LARGER = (
+    " {so_far}, and larger ones may come: pad to the most that the data and the model (its positions) allow, where "
+    "that is known, in place of {most}, and never beyond it."
 )
 
 
@@ -150,20 +154,18 @@ def _shape(facts: Facts, group: Group) -> Advice:
         return Advice(plain_advice(facts, group)[0])
     words, vary = facts.words, varying(facts, group)
     if len(vary) > 1:
-        advice = _several(facts, vary, last_batch(facts, group, vary))
-        if any(_is_edges(part.change) for extra in group.extras for part in extra.record.parts):
-            advice = advice._replace(text=advice.text + _NODES)
-        return _with_needs(facts, group, advice)
+        return _with_needs(facts, group, _several(facts, group, vary))
     one = next((one for one in vary if one.axis == changed[0]), None)
-    advice = _with_needs(facts, group, _one(facts, group, changed[0], old, new))
+    together = [] if one is None else [*one.together]
+    advice = _with_needs(facts, group, _one(facts, group, changed[0], (old, new), together))
     maker = made_by(facts, change)
     if maker.line and advice.buckets and not group.place.library:
         advice = advice._replace(text=f"{advice.text} Do that where {maker.func} makes the batch ({short(maker)}).")
     if one is None or not one.alike or not advice.buckets:
         return advice
-    together = f" Pad with it what has the same size: {', '.join(alike.text for alike in one.alike)}."
+    too = f" Pad with it what has the same size: {', '.join(alike.text for alike in one.alike)}."
     return advice._replace(
-        text=advice.text + together * (_left_out(facts)[1] not in advice.remedy),
+        text=advice.text + too * (_left_out(facts)[1] not in advice.remedy),
         remedy="\n".join((advice.remedy, *_alike(words, one))),
     )
 
@@ -178,12 +180,6 @@ def _with_needs(facts: Facts, group: Group, advice: Advice) -> Advice:
     return advice._replace(text=" ".join((advice.text, *where, *along.needs(facts, group))))
 
 
-def _is_edges(change: Change) -> bool:
-    """Whether the columns of two rows of whole numbers became more or fewer."""
-    sizes = dims(change.old)
-    return axes(change) == (1,) and len(sizes) == 2 and sizes[0] == 2 and dtype(change.old)[:1] in ("s", "i", "u")
-
-
 def _left_out(facts: Facts) -> tuple[str, str]:
     """How to leave a short last batch out, in words and in code: as an option of a loader only where one was seen."""
     if any(cause == host.DATA for _, cause in facts.run.pauses):
@@ -191,26 +187,75 @@ def _left_out(facts: Facts) -> tuple[str, str]:
     return "leave it out", "leave out what is left over"
 
 
-def _several(facts: Facts, vary: list[Size], last: Size | None) -> Advice:
-    words = facts.words
-    sizes = ", ".join(f"{' and '.join(alike.text for alike in (one, *one.alike))} to {one.most}" for one in vary)
+def _several(facts: Facts, group: Group, vary: list[Size]) -> Advice:
+    words, last = facts.words, last_batch(facts, group, vary)
+    of_graph = any(alike.is_edges for one in vary for alike in one.together)
+    if of_graph:  # with a node, and a graph, that pads
+        vary = [one if any(alike.is_edges for alike in one.together) else _with_room(one) for one in vary]
+    sizes = ", ".join(f"{' and '.join(alike.text for alike in one.together)} to {one.most}" for one in vary)
+    about = _of_graph(vary) if of_graph else _positions([alike for one in vary for alike in one.together])
     if last is not None:
         drop, code = _left_out(facts)
         return Advice(
-            f"{drop[:1].upper()}{drop[1:]}. Else pad all that is smaller in the last batch: {sizes}.", f"# {code}"
+            f"{drop[:1].upper()}{drop[1:]}. Else pad all that is smaller in the last batch: {sizes}.{about}",
+            f"# {code}",
         )
+    runs = [facts.run.program_runs.get(extra.record.program, 0) for extra in group.extras]
+    if 2 * sum(count <= 1 for count in runs) > len(runs):
+        about += _LARGER.format(so_far="Of these sizes most came once", most="the largest that came")
     return Advice(
         f"Pad all of them to sizes of one fixed set (a few, chosen by the batch as a whole), or each to its largest: "
-        f"{sizes}. Padding only one of them leaves a graph for each size of the others.",
-        "\n".join("\n".join((_pad(words, one, (one.most,)), *_alike(words, one))) for one in vary),
+        f"{sizes}. Padding only one of them leaves a graph for each size of the others.{about}",
+        "\n".join(line for one in vary for line in _padded_together(words, one, one if of_graph else None)),
     )
 
 
-def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple[int, ...]) -> Advice:
+def _padded_together(words: Vocabulary, size: Size, graphs: Size | None) -> list[str]:
+    """Code that pads what has one size, to the largest."""
+    return [_pad(words, size, (size.most,), graphs), *_alike(words, size, graphs)]
+
+
+def _with_room(size: Size) -> Size:
+    """With room for one more than came."""
+    return size._replace(sizes=(*size.sizes[:-1], size.most + 1))
+
+
+def _owns(size: Size, among: Size) -> bool:
+    """Whether it names the graph of each node: as long as what is known of the nodes, ``among`` what has one size."""
+    of_nodes = any(one.axis == 0 < one.rank - 1 and not one.is_index for one in among.together)
+    return size.is_index and size.rank == 1 and of_nodes and not any(one.is_edges for one in among.together)
+
+
+def _of_graph(vary: list[Size]) -> str:
+    """With what the edges of graphs are padded, and what names a graph for each node; other positions as ever."""
+    every = [(one, alike) for one in vary for alike in one.together]
+    edges = [alike.text for _, alike in every if alike.is_edges]
+    owners = [alike.text for one, alike in every if _owns(alike, one)]
+    others = [alike for _, alike in every if alike.is_index and not alike.is_edges and alike.text not in owners]
+    too = _OWNERS.format(which=" and ".join(owners)) * bool(owners)
+    return _NODES.format(edges=" and ".join(edges), owners=too) + _positions(others)
+
+
+def _positions(sizes: list[Size]) -> str:
+    """That what holds positions is not padded with 0."""
+    names = list(dict.fromkeys(one.name or one.read for one in sizes if one.is_index))
+    holds = f"{' and '.join(names)} {'hold' if len(names) > 1 else 'holds'}"
+    return _POSITIONS.format(which=f"{holds[:1].upper()}{holds[1:]}" if " reads " in holds else holds) * bool(names)
+
+
+def _one(
+    facts: Facts, group: Group, axis: int, shapes: tuple[tuple[int, ...], tuple[int, ...]], together: list[Size]
+) -> Advice:
+    """``shapes``: the first, before and now. ``together``: what has the same size."""
+    old, new = shapes
     first, *others = (size for _, size in sizes_by_program(group, axis))
     sizes = [first, *others[::2]]  # and then each that was compiled for
     words, name, positions = facts.words, _name(facts, group), wording.is_index(group.first)
-    padded = Size(name, "", group.place, axis, len(old), tuple(sorted(set(sizes))), "", positions)
+    is_edges = wording.is_edges(group.first)
+    padded = Size(name, "", group.place, axis, len(old), tuple(sorted(set(sizes))), "", positions, is_edges)
+    of_graph = is_edges or any(one.is_edges for one in together)
+    too = [one for one in together if one.is_index and one.name != padded.name]
+    about = _POSITIONS.format(which="It holds") * positions + _positions(too)
     seen, busy, once = _ran(facts, group, axis)
     elsewhere = sizes_elsewhere(facts, group, axis)  # room is for them, too
     seen = {**dict.fromkeys(elsewhere, 1), **seen}
@@ -226,13 +271,14 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     if distinct <= 2 and axis == 0 and new[0] < old[0] and not more_often:
         drop, code = _left_out(facts)
         return Advice(
-            f"Pad the last batch to {old[0]} or {drop}.", f"# {code}, or\n{_pad(words, padded, (old[0],))}", found
+            f"Pad the last batch to {old[0]} or {drop}.{about}",
+            f"# {code}, or\n{_pad(words, padded, (old[0],))}",
+            found,
         )
-    of_graph = _is_edges(group.first)
     weight = f"\nweight = ({words.arrays}.arange(size) < count) * 1.0  # of each edge; count: before the padding"
     weight *= of_graph
     if distinct <= 2:
-        text = f"Pad dimension {axis} to {max(sizes)} in every step.{_POSITIONS * positions}{_EDGES * of_graph}"
+        text = f"Pad dimension {axis} to {max(sizes)} in every step.{about}{_EDGES * of_graph}"
         return Advice(text, _pad(words, padded, (max(sizes),)) + weight, found)
     edges = ", ".join(map(str, best.edges[-SHOWN:]))
     saved = f"{plural(parts * best.compiles, 'compile')} instead of {compiled}"
@@ -240,17 +286,14 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     rises = distinct > 2 and sizes == sorted(sizes)
     if rises or (2 * once > distinct and sizes[0] < max(sizes)):  # there will be others
         so_far = "It only grew so far" if rises else "Of these sizes most came once"
-        more += (
-            f" {so_far}, and larger ones may come: pad to the most that the data and the model (its positions) allow, "
-            f"where that is known, in place of {max(sizes)}, and never beyond it."
-        )
+        more += _LARGER.format(so_far=so_far, most=max(sizes))
     if not once and are_chosen(map(str, sizes)):
         more += " Where they are meant, have fewer of them; a second run takes their graphs from the compile cache."
     every = {*sizes, *elsewhere}
     return Advice(
         f"Dimension {axis} took {len(every)} sizes from {min(every)} to {max(every)}: pad it to {edges} ({saved}, "
         f"{percent(best.waste)} of the work on padding), or mask positions instead of selecting "
-        f"them.{_POSITIONS * positions}{more}",
+        f"them.{about}{more}",
         _pad(words, padded, best.edges) + weight,
         found,
         best.edges,
@@ -280,8 +323,8 @@ def _name(facts: Facts, group: Group) -> str:
     return wording.variable(change, facts.place(change.made), facts.place(change.stack)) or "x"
 
 
-def _pad(words: Vocabulary, size: Size, edges: tuple[int, ...]) -> str:
-    """Code that pads a dimension of a tensor to the next of ``edges``."""
+def _pad(words: Vocabulary, size: Size, edges: tuple[int, ...], graphs: Size | None = None) -> str:
+    """Code that pads a dimension of a tensor to the next of ``edges``. ``graphs``: what has one size, of graphs."""
     name = size.name or "x"
     to = f"{edges[0]}" if len(edges) == 1 else f"next(edge for edge in {edges} if edge >= {name}.shape[{size.axis}])"
     moved = wording.moved_as(size.place.acting.code, name)
@@ -291,7 +334,7 @@ def _pad(words: Vocabulary, size: Size, edges: tuple[int, ...]) -> str:
         return f"size = {to}  # the width that {padder}() pads to, in place of the longest row's"
     return (
         f"# on the host, before the batch is brought to the device{of_loss}\n{host}size = {to}\n"
-        f"{name} = {_padded(words, size._replace(name=name))}"
+        f"{name} = {_padded(words, size._replace(name=name), graphs)}"
     )
 
 
@@ -310,14 +353,18 @@ def _padder(place: Place) -> str:
     return name if "pad" in name.lower() and place.line else ""
 
 
-def _alike(words: Vocabulary, size: Size) -> list[str]:
+def _alike(words: Vocabulary, size: Size, graphs: Size | None = None) -> list[str]:
     """Code that pads the other tensors of a batch to the same ``size``."""
     others = [] if _padder(size.place) else [one for one in size.alike if one.name not in ("", size.name)]
-    return [f"{one.name} = {_padded(words, one)}" for one in others]
+    return [f"{one.name} = {_padded(words, one, graphs)}" for one in others]
 
 
-def _padded(words: Vocabulary, size: Size) -> str:
-    name, axis = size.name, size.axis
-    if size.is_index:  # the last of the positions again
+def _padded(words: Vocabulary, size: Size, graphs: Size | None) -> str:
+    name, axis, value, why = size.name, size.axis, "", ""
+    if graphs is not None and size.is_edges:
+        value, why = ", value=nodes - 1", "  # nodes: how many there are with those that pad"
+    elif graphs is not None and _owns(size, graphs):
+        value, why = ", value=graphs", "  # graphs: how many count"
+    elif size.is_index:  # the last of the positions again
         return f"{name}.index_select({axis}, {words.arrays}.arange(size).clamp(max={name}.shape[{axis}] - 1))"
-    return fill(words.pad_code, name=name, axis=axis, zeros="0, 0, " * (size.rank - 1 - axis))
+    return fill(words.pad_code, name=name, axis=axis, zeros="0, 0, " * (size.rank - 1 - axis), value=value) + why

@@ -11,7 +11,7 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, head
 from xlaprof.analysis.places import short
 from xlaprof.analysis.recompiles.group import Group, is_irregular, of_batch, rhythms
-from xlaprof.analysis.recompiles.wording import is_fresh, is_index, moved_names, operator, tensor, variable
+from xlaprof.analysis.recompiles.wording import is_edges, is_fresh, is_index, moved_names, operator, tensor, variable
 from xlaprof.analysis.shapes import axes, dims
 from xlaprof.events import Change
 
@@ -27,6 +27,7 @@ class Size(NamedTuple):
     sizes: tuple[int, ...]  # ascending
     read: str  # what reads it, where it has no name
     is_index: bool  # its elements are positions
+    is_edges: bool  # its columns are edges of a graph
     alike: tuple[Size, ...] = ()  # of other tensors of the batch, which have the same size in every graph
 
     @property
@@ -41,6 +42,11 @@ class Size(NamedTuple):
     def text(self) -> str:
         """ "dimension 1 of ids" """
         return f"dimension {self.axis} of {self.name or self.read}"
+
+    @property
+    def together(self) -> tuple[Size, ...]:
+        """It and those that have the same size."""
+        return (self, *self.alike)
 
 
 def varying(facts: Facts, group: Group) -> list[Size]:
@@ -77,7 +83,7 @@ def varying(facts: Facts, group: Group) -> list[Size]:
         name, read = variable(change, made, used), f"what {operator(change)} reads at {short(used)}"
         rank = len(dims(change.old))
         most = tuple(sorted(every[which]))
-        size = Size(name, tensor(change, made, used), made, axis, rank, most, read, is_index(change))
+        size = Size(name, tensor(change, made, used), made, axis, rank, most, read, is_index(change), is_edges(change))
         alike = (
             one
             for seen, where, one in found  # in one graph they are equal; or they never are in one, as of two loops

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import named, short
 from xlaprof.analysis.principles import KEPT
+from xlaprof.analysis.shapes import axes, dims, dtype
 from xlaprof.analysis.statements import called, given, nodes
 from xlaprof.events import Change
 from xlaprof.text.strings import clip
@@ -46,6 +47,12 @@ def operator(change: Change) -> str:
 def is_index(change: Change) -> bool:
     """Whether the elements of the tensor are positions in another one."""
     return bool(re.match(_INDEXED, operator(change)) and re.match(r"[siu]\d", change.old))
+
+
+def is_edges(change: Change) -> bool:
+    """Whether the columns of two rows of whole numbers became more or fewer: a graph's edges."""
+    sizes = dims(change.old)
+    return axes(change) == (1,) and len(sizes) == 2 and sizes[0] == 2 and dtype(change.old)[:1] in ("s", "i", "u")
 
 
 def expression(code: str, change: Change) -> str:
