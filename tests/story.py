@@ -303,6 +303,7 @@ class Story:
         tid: int = 1,
         via: str = "",
         late: bool = False,
+        bytes: int = 4,
     ) -> None:
         """Wait for the device, then copy; a ``late`` read does not wait."""
         start = self.now
@@ -314,7 +315,7 @@ class Story:
                 t=start,
                 dur=self.now - start,
                 wait=wait,
-                bytes=4,
+                bytes=bytes,
                 op=self.text(op),
                 stack=stack,
                 tid=tid,

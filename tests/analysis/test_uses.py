@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from story import Story
 
 from xlaprof.analysis.evidence.reading import ONCE, SCALAR, advise_read
 from xlaprof.analysis.statements import draws_one
@@ -175,3 +176,24 @@ def test_a_number_that_gets_a_name_in_a_loop_may_end_it_and_is_not_to_be_read_af
     assert "Else keep the sum of the values on the device" in way.advice
     kept = advise_read("jax.Array: one number", "", "report(float(norm))", ONCE, Jax.vocabulary)
     assert kept.advice.startswith("Keep the sum of the values"), "nothing on another line has it"
+
+
+def acted(code: str, bytes: int) -> str:
+    """The advice on an agent that reads what it does in each turn."""
+    story = Story()
+    act, learn = story.line(44, code, loops=(40,)), story.line(49, "torch_xla.sync()", loops=(40,))
+    for _ in range(30):
+        story.trace(1)
+        story.barrier(learn, 5, "update", compile=50, dispatch=0, trains=True)
+        story.read(act, op="aten::_to_copy", bytes=bytes)
+    (finding,) = story.findings("transfer")
+    return finding.advice
+
+
+def test_who_acts_for_many_at_a_time_already_is_advised_a_copy_of_the_network() -> None:
+    """Paddles: one, or 64 of them; or one whose picture is large."""
+    asks = "env.step(policy(ball).argmax(-1).cpu())"
+    assert "a batch of environments at a time" in acted(asks, 8)
+    assert "environments" not in acted(asks, 64 * 8)
+    assert acted(asks, 64 * 8).startswith("Where the network is small, act with a copy of it on the CPU")
+    assert "environments at a time" in acted("seen = env.obs.cpu()", 84 * 84)

@@ -58,6 +58,7 @@ class Names:
         self._texts: dict[int, str] = {}
         self._stacks: dict[int, Stack] = {}
         self._places: dict[int, Place] = {}  # resolved once
+        self._turns: dict[int, tuple[tuple[int, int, int, int], ...]] = {}
 
     def on_text(self, event: Text) -> None:
         if len(self._texts) < _TEXTS or event.id in self._texts:
@@ -154,6 +155,21 @@ class Names:
                 # In one function the later head is the inner loop, or one that follows: callers know the counts.
                 return theirs.line > mine.line or (theirs.line == mine.line and depth > 0)
         return False
+
+    def same_turn(self, stack: int, other: int) -> bool:
+        """Whether both are one line of one loop's body, whatever called the function of the loop. Constant cost."""
+        mine = self._turn(stack)
+        return bool(mine) and mine == self._turn(other)
+
+    def _turn(self, stack_id: int) -> tuple[tuple[int, int, int, int], ...]:
+        """The key of a line up to the innermost loop around it; () where none is known."""
+        if (found := self._turns.get(stack_id)) is None:
+            path = self._path(stack_id)
+            until = next((i for i, (frame, _) in enumerate(path, 1) if self._repeats(frame)), 0)
+            found = tuple((frame.file, frame.func, frame.line, frame.loop) for frame, _ in path[:until])
+            if path:
+                self._turns[stack_id] = found
+        return found
 
     def shares_loop(self, stack: int, barrier: int) -> bool:
         """Whether ``stack`` lies in the loop that the barrier ends the turns of; ``True`` where loops are not known.

@@ -140,6 +140,11 @@ _ACT = _Way(
     "network is small, act with a copy of it on the CPU",
     "to act on it",
 )
+#: of many environments at a time
+_ACT_FOR_MANY = _ACT._replace(
+    advice="Where the network is small, act with a copy of it on the CPU, brought up to date every few updates: the "
+    "host needs what it acts on, and waits for no device then"
+)
 _COUNT = _Way(
     "Pass the number in (size=, dim_size=, num_classes=): the host knows how many there are where it makes the batch, "
     "and need not search the device for the largest index",
@@ -242,6 +247,7 @@ _LARGEST = r"\bmax\([^()]*\)(\.item\(\))?\)?\s*\+\s*1\b"  # of indices, and one 
 _LEVELS = frozenset({"debug", "info"})
 _FINITE = frozenset({"isnan", "isinf", "isfinite"})
 _SEARCHES = frozenset({"nonzero", "argwhere"})
+_OBSERVED = r"\b(obs|observations?|states?|frames?)\.(cpu|numpy|tolist)\("  # of one environment it may be large
 _ACTS = frozenset({"action", "actions", "obs", "observation", "observations", "env", "envs"})
 #: special methods, which Python calls: what the user wrote
 _SPECIAL = {
@@ -266,12 +272,14 @@ def advise_read(
     head: str = "",
     *,
     seldom: bool = False,
+    many: bool = False,
 ) -> ReadAdvice:
     """Advice on the line ``code`` that reads by ``op`` through ``via``.
 
     ``every``: steps between the reads advised; :data:`ONCE`: they lie in a loop between the steps; :data:`LATER`: they
     come seldom already. ``turns``: the head of a loop whose turns within the step such a value decides on. ``head``:
-    the text of the innermost loop's. ``seldom``: they come every so many turns already.
+    the text of the innermost loop's. ``seldom``: they come every so many turns already. ``many``: numbers are read at
+    once, as one for each of many environments.
     """
     scalar = op in SCALARS
     read = read_of(code, scalar=scalar, head=head)
@@ -287,6 +295,8 @@ def advise_read(
         way = _COUNT
     elif way is _USES[Use.WHOLE] and read.computed:
         way = _COMPUTED
+    elif way is _ACT and many and not re.search(_OBSERVED, code):
+        way = _ACT_FOR_MANY
     elif way is _KEEP and once and "append" in read.words:
         way = _STACK
     targets = [one for line in nodes(code, ast.Assign) for one in line.targets if isinstance(one, ast.Name)]

@@ -26,10 +26,12 @@ from xlaprof.analysis.evidence.reads import (
 from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
-from xlaprof.analysis.principles import HABIT
+from xlaprof.analysis.principles import HABIT, MANY
 from xlaprof.analysis.recompiles.extra import groups
 from xlaprof.text.quantities import duration
 from xlaprof.vocabulary import fill
+
+_WIDEST = 8  # bytes of a number at most
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -48,7 +50,9 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     turns = turns if turns.acting.code.startswith("while ") else NOWHERE
     head = facts.names.loop(reads.stacks[0]).acting.code
     seldom = tally.rhythm.every > 1
-    way = advise_read(reads.op, reads.via, place.acting.code, often, facts.words, turns, head, seldom=seldom)
+    many = tally.bytes >= _WIDEST * MANY * (tally.count - tally.digest_count) > 0
+    code = place.acting.code
+    way = advise_read(reads.op, reads.via, code, often, facts.words, turns, head, seldom=seldom, many=many)
     read, barrier = facts.names.bracket(reads.stacks[0], reads.barrier) if reads.barrier else (NOWHERE, NOWHERE)
     follows = _follows(read, barrier)
     of_the_same = sum(takes_of_the_same(one, reads.barrier, way.at_once) for one in reads.graphs)

@@ -286,7 +286,8 @@ class Totals(ReadsAndFallbacks):
         """Without a StepTrace a step lasts from one visit to the next of the barrier that is reached most often.
 
         Where graphs train, only those end steps; another barrier that ends the same graph (one for the log, at the end
-        of an epoch) counts as that one. One in a loop inside a step (over tensors, a critic's updates) is none.
+        of an epoch) counts as that one, and so does its own line in a loop that is called from elsewhere. One in a loop
+        inside a step (over tensors, a critic's updates) is none.
         """
         trains, main = event.trains, self.main_barrier
         if trains and not self.trains:
@@ -296,8 +297,10 @@ class Totals(ReadsAndFallbacks):
                 one.ends = 0
         elif self.trains and not trains:
             return
-        if trains and main is not None and main.ends > 1 and event.ops == self.main_ops:
-            site, stack = main, self.main_stack
+        if main is not None and site is not main:
+            alike = trains and main.ends > 1 and event.ops == self.main_ops
+            if alike or self.names.same_turn(stack, self.main_stack):
+                site, stack = main, self.main_stack
         site.ends += 1
         self.inner = 0 if site is self.main_barrier else self.inner + 1
         if site.ends == 1:
