@@ -159,3 +159,24 @@ def learned(watched: bool) -> Step:
         return weight.grad
 
     return step
+
+
+def acts_for_many(by_a_copy: bool) -> Program:
+    """Moves of 24 paddles at a time, by the network on the device, or by a copy that is brought up to date now and
+    then."""
+
+    def program() -> None:
+        torch.manual_seed(0)
+        weight = torch.randn(4, 3).to("xla")
+        xr.sync()
+        copy = weight.cpu()
+        seen = torch.ones(24, 4)
+        for n in range(2 * STEPS):
+            action = (seen @ copy).argmax(-1) if by_a_copy else (seen.to("xla") @ weight).argmax(-1).cpu()
+            seen = torch.roll(seen, 1, 1) + action[:, None] / 9
+            weight = weight * 0.99
+            xr.sync()
+            if by_a_copy and n % 20 == 19:
+                copy = weight.cpu()
+
+    return program

@@ -17,6 +17,7 @@ from torch.distributions import Normal
 import xlaprof.runtime as xr
 from tests.advice.kept_values import (
     Step,
+    acts_for_many,
     binned,
     by_weekday,
     capped,
@@ -369,6 +370,7 @@ READS = [
         "Take an optimizer that reads nothing",
         trained(torch.optim.SGD),
     ),
+    Case("many actions", "transfer", acts_for_many(False), "act with a copy of it on the CPU, ", acts_for_many(True)),
     Case("an action", "transfer", loop(acted), "Let one read serve many turns", loop(every_tenth(acted))),
     Case("a print", "transfer", loop(printed), "Show it ", loop(every_tenth(printed))),
     Case("a log", "transfer", loop(logged), "Show it ", loop(every_tenth(logged))),
