@@ -8,6 +8,7 @@ import pytest
 from xlaprof.analysis.fold.jit import Jit
 from xlaprof.analysis.whatif.one_program import compiling
 from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations
+from xlaprof.text.quantities import plural
 
 from .test_jitted import Jitted, sized
 
@@ -167,3 +168,39 @@ def test_two_lists_that_grow_in_the_same_turns_are_one_habit_and_one_is_joined_p
             story.spend(5)
     (found,) = story.found("recompile")
     assert (found.place.line, found.count) == (60, 78)
+
+
+@pytest.mark.parametrize(("ms", "loop", "found"), [(60, 38, 1), (5, 38, 0), (60, 0, 0)])
+def test_small_programs_of_a_plain_function_that_the_steps_loop_calls_are_no_first_compilation_that_is_normal(
+    ms: int, loop: int, found: int
+) -> None:
+    """A fit looks at its likelihood every tenth step, at 12 lines of a plain function: a program for each of these, of
+    60 ms; or of next to nothing; or before the loop, as a set-up."""
+    story = Jitted()
+    story.call = story.line(40, "theta = climb(theta)", func="main", loops=(38,))
+    lines = [story.line(n, f"t{n} = ...", func="likelihood", outer=(44,), loops=(0, loop)) for n in range(60, 72)]
+    for turn in range(100):
+        with story.step("step"):
+            if turn == 0:
+                story.made(ms=2_000)
+            for line in lines if turn % 10 == 5 else ():
+                if turn == 5:
+                    start = story.now
+                    story.spend(ms)
+                    story.emit(JitCompile(start, story.now - start, story.text("mul"), line, ops=1))
+                story.execute("mul", 0.01, line)
+                story.emit(OutsideOperations(story.now, story.text("mul"), 1, line))
+            story.execute("step", 30, story.call)
+            story.spend(30)
+    told = story.found("op_by_op")
+    assert [one.place.line for one in told] == [44] * found
+    for one in told:
+        assert one.cost_s == pytest.approx(0.72)
+        assert one.gain_s == pytest.approx(0.72 - 0.06 * (1 + 12 / 8))
+        assert one.advice.startswith("Put what likelihood computes into one function under jax.jit")
+        assert "Compiling them as 12 programs took 720 ms" in one.cause
+    charges = {charge.what: charge for charge in story.report().jax.charges}
+    assert charges["first"].seconds == pytest.approx(2 + 12 * ms / 1_000 * (1 - found))
+    assert f"{plural(13 - 12 * found, 'program')}: normal" in charges["first"].why
+    explained = [one.kind for account in story.report().accounts for one in told if one.id in account.findings]
+    assert len(explained) == found

@@ -30,7 +30,7 @@ from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.necessary import SPARED, necessary
 from xlaprof.analysis.places import short, users
 from xlaprof.analysis.principles import HABIT, LOOKED_NS, NAMED, WORTH_SAYING
-from xlaprof.analysis.recompiles.eager import compiled_again, looks_beside, one_by_one
+from xlaprof.analysis.recompiles.eager import compiled_again, compiled_first, looks_beside, one_by_one
 from xlaprof.analysis.recompiles.jit_calls import JAX
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
@@ -154,9 +154,10 @@ def accounts(
     # where no replay of the runtime's is behind them
     uncut = (one for one in findings if one.kind in _DYNAMO and not _cuts(facts, one))
     of_dynamo = (one for one in uncut if one.operation not in _OTHERS)
+    of_jax = (one for one in findings if one.operation == JAX or compiled_first(facts, one).ns)
     bills = [
         _section("torch.compile", functions, of_dynamo, "another phase of the program, or another object"),
-        _section("jax", jitted, (one for one in findings if one.operation == JAX), "another use of the function"),
+        _section("jax", jitted, of_jax, "another use of the function"),
         _compiled(facts, findings, bool(functions.count)),
     ]
     if (apart := facts.once(one_by_one)) is not None:
@@ -399,8 +400,9 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
         if looked_up(finding):
             bill.explain(finding, _take(idle, [host.OTHER, host.DATA], finding.cost_s * 1e9))
         elif finding.kind == "op_by_op" and isinstance(finding.counted, Matching):
-            compiled = sum(compiled_again(facts, int(stack)) for (stack,) in finding.counted.keys)
-            bill.explain(finding, _take(idle, list(idle), finding.cost_s * 1e9 - compiled))
+            again = sum(compiled_again(facts, int(stack)) for (stack,) in finding.counted.keys)
+            again += compiled_first(facts, finding).ns
+            bill.explain(finding, _take(idle, list(idle), finding.cost_s * 1e9 - again))
     lines = recording(facts.run)
     seen_in: dict[Cause, Cause] = dict(facts.run.window.idle.seen_in())
     for cause, ns in idle.items():

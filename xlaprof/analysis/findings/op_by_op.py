@@ -2,7 +2,8 @@
 function, one after the other in a comprehension, whose turns need nothing of each other.
 
 Each is dispatched from Python and is a program of its own, which XLA cannot fuse with the next. Cost: the time that the
-main thread was seen at these lines, without compiling for the first time, which one function would take, too, and
+main thread was seen at these lines, without compiling for the first time, which one function would take, too (but where
+that is much, of many programs that a function needs which the loop of the steps calls), and
 without the share that the device hides: beside it that runs jitted functions, which the host would wait for. Gain: what
 one program spares of it, without work of the device that it has, too, and with what it takes to compile.
 """
@@ -61,10 +62,12 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     for line, times in zip(lines, eager.counts.values(), strict=True):
         counts[line] += times
     looped = any(one.loop for one in within)
-    hidden = 1 - eager.felt_ns / max(1, eager.ns)
+    hidden = 1 - eager.felt_ns / eager.ns if eager.ns else 0.0
     beside = f", and for {percent(hidden)} of that the device had other work" if hidden >= LITTLE else ""
     if eager.kept_ns >= LITTLE * eager.felt_ns:
         beside += f"; about {duration(eager.kept_ns / 1e9)} is work of the device that one program has, too"
+    if eager.first.ns:
+        beside += f". Compiling them as {plural(eager.first.programs, 'program')} took {duration(eager.first.ns / 1e9)}"
     loops = f"the body of the loop at line {within[0].loop}" if looped and within[0].loop else "the body of the loop"
     again = [facts.place(stack) for stack in facts.once(of_other_sizes)]
     # whether no function under jax.jit can have all of it
@@ -105,9 +108,11 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
             + f" Of the rest: {advice[:1].lower()}{advice[1:]}"
             * bool(outside)
         )
-    if sent := {
-        place: facts.text(facts.run.largest_again(stack)) for stack, place in brought_again(facts, eager.lines)
-    }:
+    if not eager.first.ns and (
+        sent := {
+            place: facts.text(facts.run.largest_again(stack)) for stack, place in brought_again(facts, eager.lines)
+        }
+    ):
         line, what = next(iter(sent.items()))
         advice = (
             f"Do once, before the loop, what is computed of the data that {short(line)} brings to the device again "
@@ -120,7 +125,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         counted=Matching(OutsideOperations, ("stack",), frozenset((stack,) for stack in outside))
         if outside
         else Matching(Execute, ("stack",), frozenset((stack,) for stack in eager.turns), count="calls"),
-        cost_s=eager.felt_ns / 1e9,
+        cost_s=(eager.felt_ns + eager.first.ns) / 1e9,
         gain_s=eager.spare_ns / 1e9,
         cause=(
             f"{body.func or 'The program'}{called} {', and '.join(does)}: Python dispatches each, and each is a "

@@ -10,10 +10,11 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
+from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.reading import SCALARS
 from xlaprof.analysis.fold.jit import JitTally
-from xlaprof.analysis.model import Place
+from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.principles import DEAR, FELT, HABIT, LOOKED_NS, MANY, NAMED, NEARLY_ALL, NOTICED
 from xlaprof.analysis.recompiles.jit_calls import compiled_outside, dropped
@@ -38,6 +39,13 @@ class Body(NamedTuple):
     call: Place  # the line of a loop that calls it; NOWHERE: its own lines are the loop's
 
 
+class First(NamedTuple):
+    """What was compiled for the first time of operations that are no set-up."""
+
+    ns: int = 0
+    programs: int = 0
+
+
 class Eager(NamedTuple):
     """Operations of one body."""
 
@@ -46,7 +54,8 @@ class Eager(NamedTuple):
     ns: int  # that the main thread was seen at these lines
     felt_ns: int  # of it, without what the device hides
     kept_ns: int  # of that, work of the device that one program has, too
-    spare_ns: int  # of that, what one program spares, with what is compiled less or, below that, more
+    first: First  # of many programs, where that is much
+    spare_ns: int  # of all that, what one program spares, with what is compiled less or, below that, more
     lines: frozenset[tuple[str, int]]  # all lines on the way to them
 
 
@@ -81,13 +90,17 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
             groups.setdefault(body, []).append(stack)
     groups = {body: _of_the_loop(facts, one, turns) for body, one in groups.items()}
     computing = {stack for stack in outside if stack in turns or _computes(facts, stack)}
-    many = {body: one for body, one in groups.items() if sum(outside[at] for at in one if at in computing) >= _MANY}
+    many = {
+        body: one
+        for body, one in groups.items()
+        if sum(outside[at] for at in one if at in computing) >= _MANY or _first(facts, body, one).ns
+    }
     lines = {body: frozenset(place.at for stack in one for place in way(facts, stack)) for body, one in many.items()}
     mixed = _mixed(facts)
     looks = Counter[Body]()
-    first = Counter(facts.run.jit.compiled_at)
-    first.subtract(facts.run.jit.again_at)
-    before, since = looks_beside(facts, first)
+    unseen = Counter(facts.run.jit.compiled_at)
+    unseen.subtract(facts.run.jit.again_at)
+    before, since = looks_beside(facts, unseen)
     since_ns = Counter[Body]()  # of it, since the first program: before it the device hides nothing
     for table in (before, since):
         for stack, ns in table.items() if lines else ():
@@ -99,7 +112,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
                 looks[body] += ns
                 since_ns[body] += ns * (table is since)
     again_ns = facts.once(dropped)
-    spent = {body: max(0, ns - sum(again_ns[stack] for stack in many[body])) for body, ns in looks.items()}
+    spent = {body: max(0, looks[body] - sum(again_ns[stack] for stack in one)) for body, one in many.items()}
     found = {}
     for body, ns in spent.items():
         compiling = sum(compiled_again(facts, stack) for stack in many[body])
@@ -109,11 +122,14 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
         counts = {stack: outside[stack] for stack in many[body]}
         called_in = {stack: turns[stack] for stack in counts if stack in turns}
         felt, kept, less = ns - round(hidden * 1e9), 0, 0
-        if not any(brought_again(facts, lines[body])):  # what is computed once, before the loop, is spared whole
+        first = _first(facts, body, many[body])
+        once = any(brought_again(facts, lines[body])) and not first.ns
+        if not once:  # what is computed once, before the loop, is spared whole
             kept = min(felt, round(_kept_s(facts, own) * 1e9))
             less = _compiled_less(facts, [stack for stack in counts if stack not in turns])
-        spare = max(0, min(felt, felt - kept + less, compiling + _of_steps(facts, many[body])))
-        found[body] = Eager(counts, called_in, ns, felt, kept, spare, lines[body])
+        most = compiling + first.ns + _of_steps(facts, many[body])
+        spare = max(0, min(felt + first.ns, felt - kept + less, most))
+        found[body] = Eager(counts, called_in, ns, felt, kept, first, spare, lines[body])
     return {body: eager for body, eager in found.items() if _is_long(facts, eager)}
 
 
@@ -129,14 +145,39 @@ def _of_the_loop(facts: Facts, stacks: list[int], turns: Container[int]) -> list
 
 
 def _of_steps(facts: Facts, stacks: Iterable[int]) -> int:
-    """ns that all steps spend beside compiling, where these lines are of a loop that calls jitted functions, whose
-    turns the steps are: one program spares no more. Of other loops: the whole run."""
+    """ns that all steps spend beside compiling, where these lines are of their loop: one program spares no more. Of
+    other loops: the whole run."""
+    steps = facts.step_count and _are_in_steps(facts, stacks)
+    return round((facts.working_s if steps else facts.wall_s) * 1e9)
+
+
+def _first(facts: Facts, body: Body, stacks: list[int]) -> First:
+    """Compiling the operations of a function for the first time, each as a program of its own: one that the loop
+    of the steps calls, again and again, is no set-up. None, where these are few, or are made in no time."""
+    jit = facts.run.jit
+    programs = sum(jit.functions[stack, 0].programs for stack in stacks if (stack, 0) in jit.functions)
+    took = sum(jit.compiled_at.get(stack, 0) - jit.again_at.get(stack, 0) for stack in stacks)
+    again = max((jit.outside[stack].count for stack in stacks if stack in jit.outside), default=0) >= HABIT
+    dear = body.call.line and programs >= MANY and took >= FELT * facts.wall_s * 1e9
+    return First(took, programs) if dear and again and _are_in_steps(facts, stacks) else First()
+
+
+def compiled_first(facts: Facts, finding: Finding) -> First:
+    """Such compiling that an ``op_by_op`` finding tells of."""
+    if finding.kind != "op_by_op" or not isinstance(finding.counted, Matching):
+        return First()
+    told = {int(stack) for (stack,) in finding.counted.keys}
+    found = (one.first for one in facts.once(bodies).values() if not told.isdisjoint(one.counts))
+    return next((one for one in found if one.ns), First())
+
+
+def _are_in_steps(facts: Facts, stacks: Iterable[int]) -> bool:
+    """Whether these lines are of a loop that calls jitted functions, whose turns the steps are."""
     loops = [
         {(one.file, one.func, one.loop) for stack in some for one in way(facts, stack) if one.loop}
         for some in (facts.run.jit.callers, stacks)
     ]
-    steps = facts.step_count and not loops[0].isdisjoint(loops[1])
-    return round((facts.working_s if steps else facts.wall_s) * 1e9)
+    return not loops[0].isdisjoint(loops[1])
 
 
 def brought_again(facts: Facts, lines: Container[tuple[str, int]]) -> Iterator[tuple[int, Place]]:
@@ -227,6 +268,8 @@ def _is_long(facts: Facts, eager: Eager) -> bool:
     """Whether what one program spares is felt in the run, or in the time of the steps beside compiling."""
     beside = eager.spare_ns - sum(compiled_again(facts, stack) for stack in eager.counts)
     felt = eager.spare_ns >= FELT * facts.wall_s * 1e9 or beside >= DEAR * facts.working_s * 1e9
+    if eager.first.ns and eager.spare_ns >= NOTICED * facts.wall_s * 1e9:
+        return True
     return eager.ns >= LOOKED_NS and felt
 
 

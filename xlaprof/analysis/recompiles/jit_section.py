@@ -14,7 +14,7 @@ from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import LISTED, NOTICED, SHOWN
 from xlaprof.text.quantities import amount, duration, percent, plural, size_text
 
-from .eager import one_by_one
+from .eager import compiled_first, one_by_one
 from .jit_calls import JAX, sort_out
 
 _APART_S = 500e-6  # runs that are shorter on average were told several at a time
@@ -57,7 +57,8 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Itera
     functions = facts.run.jit.functions.values()
     outside = sum(one.dur for one in functions if not one.name) / 1e9
     compiled = (one for one in findings if one.operation == JAX and one.kind != "donation")  # that is no compilation
-    again = min(total, sum(one.cost_s for one in compiled))
+    told = [compiled_first(facts, one) for one in findings]
+    again = min(total, sum(one.cost_s for one in compiled) + sum(one.ns for one in told) / 1e9)
     known = facts.once(sort_out)
     necessary = min(total - again, sum(record.event.dur for record in known.necessary) / 1e9)
     cached = sum(one.cached for one in functions) / 1e9
@@ -66,6 +67,7 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Itera
     graphs = (
         sum(one.programs for one in functions) - len(known.necessary) - sum(len(one.records) for one in known.found)
     )
+    graphs -= sum(one.programs for one in told)
     text = f"for the first compilation of {plural(graphs, 'program')}: normal."
     if (apart := facts.once(one_by_one)) is not None:  # of these are some that another line had needed, too
         text = f"for first compilations. {apart.text}."
