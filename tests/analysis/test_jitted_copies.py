@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from xlaprof.events import JitProgram, Undonated
@@ -80,7 +81,14 @@ def test_a_state_that_the_device_copies_costs_its_share_of_what_the_program_read
                 story.made()
                 story.emit(
                     JitProgram(
-                        story.now, name, insert, program=1, arguments=mib, results=mib, accessed=(2 + rest) * mib
+                        story.now,
+                        name,
+                        insert,
+                        program=1,
+                        arguments=mib,
+                        results=mib,
+                        flops=rest * mib // 4,
+                        accessed=(2 + rest) * mib,
                     )
                 )
             story.execute("insert", 32, insert)
@@ -110,3 +118,25 @@ def test_a_copy_that_is_a_tenth_of_the_steps_is_told_however_long_the_run_compil
             story.spend(40)
     told = story.found("donation")
     assert [one.place.line for one in told] == [39] * found
+
+
+@pytest.mark.parametrize(("flops", "cost_s"), [(300, 3.2), (6 << 20, 1.6)])
+def test_a_write_of_a_few_rows_costs_the_copy_and_no_more(flops: int, cost_s: float) -> None:
+    """A track of 24 MiB has a row written in each turn: XLA counts the copy, and the write as if it went over all of
+    it. A program that computes something of each element goes over the whole array once more, indeed."""
+    story, mib = Jitted(), 24 << 20
+    write, name = story.line(39, "track = write(track, at, row)", outer=(90,), loops=(38,)), story.text("write")
+    told = Undonated(story.now, name, write, ["track"], arrays=1, bytes=mib, calls=16)
+    story.emit(told)
+    for turn in range(100):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+                made = JitProgram(story.now, name, write, program=1, arguments=mib + 64, results=mib, accessed=4 * mib)
+                story.emit(msgspec.structs.replace(made, flops=flops))
+            story.execute("write", 32, write)
+            story.spend(40)
+    (found,) = story.found("donation")
+    assert found.cost_s == pytest.approx(cost_s, rel=0.01)
+    assert found.count == 100
+    assert "Looked at in 16 of 100 recorded calls." in found.cause

@@ -20,17 +20,18 @@ from xlaprof.analysis.fold.jit import memory
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Head, Names, head
 from xlaprof.analysis.places import culprit, of_called, short, users
-from xlaprof.analysis.principles import DEAR, FELT, GLANCE_NS, HABIT, LONG_S, LOOKED_NS, MOST, NEARLY_ALL, PART
+from xlaprof.analysis.principles import DEAR, FELT, GLANCE_NS, HABIT, LITTLE, LONG_S, LOOKED_NS, MOST, NEARLY_ALL, PART
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.timeline.occasions import rhythm
 from xlaprof.analysis.timeline.rhythm import Rhythm
-from xlaprof.events import Undonated
+from xlaprof.events import JitProgram, Undonated
 from xlaprof.text.quantities import duration
 
 from .facts import Facts
 from .library_options import option_for
 
+_WIDEST = 8  # bytes of an element, at most
 _BYTES = 32 << 20  # of arguments that are copied: for less memory alone nobody changes a program
 _AGREED_NS = HABIT / 5 * LOOKED_NS  # of looks at one line: three are no chance
 _UNSURE = frozenset({host.GLIMPSE, host.CPU})
@@ -213,6 +214,7 @@ class Copied(NamedTuple):
     share: float  # of the program's memory, on all its devices, that these arguments take
     call: Activity | None  # the host's time in it: XLA runs small programs within the call
     device: int  # ns that the device copies them: of its time in the program their share of what is read and written
+    runs: int  # calls, but those of steps that were summed up
 
 
 def copying(facts: Facts) -> list[Copied]:
@@ -228,13 +230,23 @@ def copying(facts: Facts) -> list[Copied]:
         share = event.bytes / max(1, whole)
         call, device = calls.get(facts.place(event.stack).at), 0
         if needs is not None and needs.largest.accessed:
-            moved = 2 * event.bytes / (needs.largest.accessed * needs.largest.devices)
+            moved = 2 * event.bytes / (_moved(needs.largest, event) * needs.largest.devices)
             device = round(facts.busy_s({needs.largest.program}) * 1e9 * min(1.0, moved))
         took = max(call.total if call is not None else 0, device)
         felt = took >= FELT * facts.idle.window_s * 1e9 or took >= DEAR * facts.working_s * 1e9  # beside compiling
         if share >= DEAR and (event.bytes >= _BYTES or felt):
-            found.append(Copied(event, share, call, device))
+            runs = run.program_runs.get(needs.largest.program, 0) if needs is not None else 0
+            found.append(Copied(event, share, call, device, max(event.calls, runs)))
     return found
+
+
+def _moved(program: JitProgram, event: Undonated) -> int:
+    """Bytes that a program reads and writes, at least one. What computes next to nothing for each element of its
+    results copies them: XLA counts a write in place as if it went over the whole array, which is no time of its own."""
+    elements = event.bytes / _WIDEST / program.devices
+    needed = program.arguments + program.results + 2 * program.temporary
+    copies = program.flops < LITTLE * elements and needed
+    return max(1, min(program.accessed, needed) if copies else program.accessed)
 
 
 def _acting(place: Place) -> _Function:

@@ -36,7 +36,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     yield from (_finding(facts, *copied) for copied in facts.once(copying))
 
 
-def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None, device: int) -> Finding:
+def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None, device: int, runs: int) -> Finding:
     within = call.total if call is not None and call.total >= device else 0
     waited = max(facts.hidden_s(device / 1e9) * 1e9, sum(tally.wait for tally in facts.run.reads.values()))
     function, names = facts.text(event.func) or "the function", list(event.arguments)
@@ -50,15 +50,16 @@ def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None
         "donation",
         users(facts.place(event.stack)),  # whoever wraps ``jax.jit``, the call is the program's
         operation="jax.jit",
-        count=event.calls,
-        counted=Known((Moment(event.t, 0, event.calls, size_text(event.bytes)),)),
+        count=runs,
+        counted=Known((Moment(event.t, 0, runs, size_text(event.bytes)),)),
         cost_s=(within or device) / 1e9,
         gain_s=None if within else min(device, waited) / 1e9,
         cut=replay.doing(call.causes) if call is not None and within else None,
         cause=(
             f"{function} makes results beside {listed}, {size_text(event.bytes)} in {plural(event.arrays, 'array')}, "
             f"{'which has' if alone else 'which have'} the same shapes and which nothing holds after the call: "
-            f"{percent(min(1.0, share))} of the memory that it needs. Looked at in {plural(event.calls, 'call')}."
+            f"{percent(min(1.0, share))} of the memory that it needs. Looked at in "
+            f"{f'{event.calls:,} of ' * (runs > event.calls)}{plural(runs, 'recorded call')}."
             + f" The host is in this call for {duration(within / 1e9)} while the device has nothing else to do."
             * bool(within)
             + f" The device copies for {duration(device / 1e9)} of its time in it." * (device > within)
