@@ -7,9 +7,10 @@ further in, where most of the time was spent.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import count
+from itertools import count, dropwhile
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -42,6 +43,9 @@ READER = "xlaprof loader read"
 _READING = ("", READER, 0)
 #: how Python calls a thread that it did not start, such as autograd's: it works for the call that the host is in
 _FOREIGN = "Dummy-"
+
+#: the line at which a function is seen as it begins: the first of its decorators, or itself
+_BEGINS = re.compile(r"@|(async )?def ")
 
 _Function = tuple[str, str]  # file, function
 
@@ -149,7 +153,7 @@ def activities(run: Fold) -> Iterator[Activity]:
         callers = {stack for stack, state in (*run.looks, *run.looks_waiting) if state in ("torch", "device")}
     lines = (frame.acting for stack in (*run.sites, *callers) for frame in names.frames(stack))
     spine = frozenset((line.file, line.func) for line in lines)
-    recorded = recording(run)
+    recorded, turned = recording(run), _turned(run)
     by_line: dict[tuple[str, str, int], Activity] = {}
     of_cause: dict[Cause, Activity] = {}
     between: list[tuple[tuple[int, int], Tally]] = []
@@ -163,6 +167,8 @@ def activities(run: Fold) -> Iterator[Activity]:
                 continue
             line = _outset(names, cause.stack, spine)
             key = (line.acting.file, line.acting.func, line.acting.line)
+            if line.acting.loop and (loop := (*key[:2], line.acting.loop)) not in turned:  # over elements
+                key = loop
             if cause.cause == host.GIL or (cause.cause == host.WAIT and cause.at):
                 # the thread that the host waits for decides, not the line
                 if is_recorded_for(run, cause, recorded):
@@ -299,8 +305,49 @@ def element_loop(facts: Facts, place: Place) -> Place:
     if not line.loop:
         return NOWHERE
     loop = replace(line, line=line.loop, code="")
-    around = set[Head]().union(*map(facts.names.heads, (*facts.run.sites, *facts.run.jit.callers)))
-    return loop if head(loop) not in around else NOWHERE
+    return loop if head(loop) not in facts.once(turned) else NOWHERE
+
+
+def filling(facts: Facts, activity: Activity) -> Place:
+    """The head of the loop over elements that takes most of its time, whatever of the loop's lines looks found, and of
+    those of the function around it at which that begins. NOWHERE: no loop does.
+
+    Python lets another thread look only where a function begins and where a loop goes back: of a pure Python loop the
+    lines seen are those, not where the time goes.
+    """
+    loops, begun = dict[Head, Place](), Counter[_Function]()
+    took = Counter[Head]()
+    for stack, ns in activity.lines.items():
+        heads = {head(one): one for one in facts.names.loops(stack) if not one.library}
+        frames = [one for one in facts.names.frames(stack) if not one.library]
+        within = {head(loop) for one in frames if (loop := element_loop(facts, one)).line} & heads.keys()
+        if frames and _BEGINS.match(frames[0].code):
+            begun[_acting(frames[0])] += ns
+        loops.update((one, heads[one]) for one in within)
+        took.update(dict.fromkeys(within, ns))
+    for (file, func), ns in begun.items():
+        inside = Counter({one: took[one] for one in took if one[:2] == (file, func)})
+        took.update(dict.fromkeys((one for one, _ in inside.most_common(1)), ns))
+    best, ns = next(iter(took.most_common(1)), (head(NOWHERE), 0))
+    return loops[best] if ns and ns >= MOST * activity.lines.total() else NOWHERE
+
+
+def is_at_one_line(facts: Facts, activity: Activity, loop: Place, line: Place) -> bool:
+    """Whether nearly all looks found the ``loop`` at this ``line`` of it, or at what that calls."""
+    took = 0
+    for stack, ns in activity.lines.items():
+        outward = dropwhile(lambda one: one.at != line.at, facts.names.frames(stack))
+        took += ns * any(head(element_loop(facts, one)) == head(loop) for one in outward)
+    return took >= NEARLY_ALL * activity.lines.total()
+
+
+def turned(facts: Facts) -> frozenset[Head]:
+    """The loops whose turns have a barrier, or a call of what is compiled, on whatever level of the stack."""
+    return _turned(facts.run)
+
+
+def _turned(run: Fold) -> frozenset[Head]:
+    return frozenset[Head]().union(*map(run.names.heads, (*run.sites, *run.jit.callers)))
 
 
 def recording(run: Fold) -> frozenset[Place]:

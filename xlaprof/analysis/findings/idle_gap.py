@@ -5,7 +5,8 @@ checkpoint, garbage collection, a thread in the way. Idle time of compiles, read
 findings; that of tracing and dispatch is part of every step.
 
 A finding is a habit: it comes in most steps, or every N steps, or is long. Gaps of the first steps, gaps with a compile
-and one long pause among short ones do not count. Cost: the idle time blamed on it.
+and one long pause among short ones do not count; a loop over elements that each of a few epochs runs does. Cost: the
+idle time blamed on it.
 
 Without a device what torch.compile compiled waits for its batches: a quarter of the time that neither compiling nor
 imports took is a finding, however long a first, cold compilation is.
@@ -32,8 +33,10 @@ from xlaprof.analysis.evidence.activities import (
     copying,
     drawing,
     element_loop,
+    filling,
     heaviest,
     innermost,
+    is_at_one_line,
     is_librarys,
     load_ahead,
     maker_of,
@@ -51,6 +54,7 @@ from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import cited, culprit, function, short, span, users
 from xlaprof.analysis.principles import (
+    DEAR,
     FELT,
     GLANCE_NS,
     HABIT,
@@ -123,7 +127,10 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
         return False
     rhythm = activity.rhythm
     times = max([rhythm.steps, *(tally.habit.count for tally in own)])
-    if times < HABIT or max(tally.habit_most for tally in own) * 2 > total:
+    longest = max(tally.habit_most for tally in own)
+    if 1 < times < HABIT and longest <= NEARLY_ALL * total and _is_each_epochs(facts, activity, total, window):
+        return True
+    if times < HABIT or longest > MOST * total:
         return False
     mean = total / times
     mostly = rhythm.steps >= MOST * (rhythm.last - rhythm.first + 1) and rhythm.steps >= HABIT
@@ -137,6 +144,14 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
 def _is_asked_for(facts: Facts, activity: Activity, window: float) -> bool:
     """Whether the program asks for collections so often that they are felt: measured beside a compile, too."""
     return min(asked(facts).total, activity.total) >= max(FELT * window, _WORTH_NS)
+
+
+def _is_each_epochs(facts: Facts, activity: Activity, total: float, window: float) -> bool:
+    """Whether it is a loop over elements, run more than once, that takes much of the time: no accident. Of a few epochs
+    each has it, the last one's behind the last program, in no gap."""
+    if activity.kind != host.OTHER or total < max(LOOKED_NS, DEAR * window, WORTH_SAYING * facts.wall_s * 1e9):
+        return False
+    return bool(filling(facts, activity).line)
 
 
 def _has_line_between(facts: Facts, hole: tuple[int, int]) -> bool:
@@ -352,17 +367,23 @@ def _explain(facts: Facts, activity: Activity) -> _Told:
     # the thread had got to, not where the time went: the call is known, no more.
     seen = (tally.most for cause, tally in activity.causes.items() if isinstance(cause, Seen))
     unsure = not activity.option and max(seen, default=0) < GLANCE_NS
+    loop = filling(facts, activity) if not unsure else NOWHERE
+    if loop.line and not is_at_one_line(facts, activity, loop, place):
+        place = loop
+    elif not loop.line:
+        loop = element_loop(facts, place)
     if place.line and activity.line.line and activity.line != place and unsure:
         place = activity.line
         inner = _looked_at(facts, place)
         most = f", most of it at {cited(inner)}" if inner.line else ""
         where_to = f"called at {cited(place)}{most}"
     elif place.line:
-        where_to = f"in {whose(place.acting)} {function(place)}" if place.library else f"at {cited(place)}"
+        within = "in the loop " * (place == loop)
+        where_to = f"in {whose(place.acting)} {function(place)}" if place.library else f"{within}at {cited(place)}"
     else:
         before, after = facts.names.bracket(*activity.longest_hole())
         where_to, place = f"({span(before, after)})", culprit(before, after)
-    advice = f"{_at_once(facts, place)} out of the loop or into {facts.words.background}, or do it on the device."
+    advice = f"{_at_once(place, loop)} out of the loop or into {facts.words.background}, or do it on the device."
     if _TRACES.search(place.code) and "is_fn_pure" not in place.code:
         advice = (
             "Define the function that scan is given once, outside of what calls it, with all that changes in the carry "
@@ -371,9 +392,10 @@ def _explain(facts: Facts, activity: Activity) -> _Told:
     return f"runs plain Python {where_to}", advice, place, ""
 
 
-def _at_once(facts: Facts, place: Place) -> str:
-    """What to do about work of Python's, up to the verb that moves it elsewhere."""
-    if not (loop := element_loop(facts, place)).line:
+def _at_once(place: Place, loop: Place) -> str:
+    """What to do about work of Python's, in a ``loop`` over elements where it has a line, up to the verb that moves it
+    elsewhere."""
+    if not loop.line:
         return "Move this work"
     over = f"the loop at {short(loop)}"
     if method := draws_one(place.acting.code):
