@@ -13,6 +13,7 @@ from xlaprof.analysis.evidence.loop_entry import (
     holder,
     is_behind,
     left_pending,
+    recorded_again,
     saves_entry,
 )
 from xlaprof.analysis.evidence.looping import visits_per_pass
@@ -49,9 +50,10 @@ def necessary(facts: Facts, record: CompileRecord) -> str:
     if alone and is_behind(facts, made := record.change.made, record.stack):
         return _lacks(facts, made, f"{facts.words.barrier} after it saves that")
     if record.change.what == "operation" and (before := facts.place(stack := entry(facts, record, record.change))).line:
-        loops = entered(facts, record.stack, holder(record, msgspec.structs.replace(record.change, stack=stack)))
+        program = holder(record, msgspec.structs.replace(record.change, stack=stack))
+        loops, again = entered(facts, record.stack, program), recorded_again(facts, stack, record.stack, program)
         why = SPARED if loops else "compiled again as"
-        return f"{why} the first of a loop also holds what {cited(before)} {saves_entry(facts, before, loops)},"
+        return f"{why} the first of a loop also holds what {cited(before)} {saves_entry(facts, stack, loops, again)},"
     rhythm = facts.run.program_rhythms.get(record.program)
     if rhythm is not None and rhythm.steps > EARLY and rhythm.every > 1:
         return f"compiled again for what comes {rhythm.text(facts.outer_steps)},"

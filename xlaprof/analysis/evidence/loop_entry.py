@@ -13,6 +13,7 @@ from xlaprof.analysis.names import head
 from xlaprof.analysis.places import is_head, short
 from xlaprof.analysis.principles import MOST, NAMED
 from xlaprof.events import Change
+from xlaprof.text.quantities import plural
 from xlaprof.text.strings import enumerated
 
 CONDITIONS = ("if ", "elif ")
@@ -116,11 +117,25 @@ def entered(facts: Facts, barrier: int, program: int) -> tuple[Place, ...]:
     return tuple(facts.names.loop(stack) for stack in (barrier, *others))
 
 
-def saves_entry(facts: Facts, before: Place, loops: tuple[Place, ...]) -> str:
-    """What spares the graph that also holds what ``before`` recorded as these loops began, in a clause."""
+def recorded_again(facts: Facts, before: int, barrier: int, program: int) -> int:
+    """The number of further turns of the barrier's loop that have the program, though what it holds from before the
+    loop, ``before``, lies in no loop, and so was recorded once: a line of the loop records the same anew.
+
+    A barrier before the loop alone spares nothing then: those turns have the graph compiled all the same.
+    """
+    if facts.names.loops(before):  # how often these came to the barrier's loop is not known
+        return 0
+    return max(0, facts.ran_at.get(barrier, []).count(program) - 1)
+
+
+def saves_entry(facts: Facts, stack: int, loops: tuple[Place, ...], again: int) -> str:
+    """What spares the graph that also holds what was recorded at the ``stack`` as these loops began, and ``again`` in
+    as many turns of one, in a clause."""
+    before = facts.place(stack)
     if is_head(before):
         return f"recorded as it began (list() of what it runs over, and {facts.words.barrier} after that, save that)"
-    saved = f" ({facts.words.barrier} directly before {each_loop(loops)} saves that)" if loops else ""
+    where = f"{each_loop(loops)}{behind_again(again)}"
+    saved = f" ({facts.words.barrier} directly before {where} saves that)" if loops else ""
     return f"recorded before it{saved}"
 
 
@@ -128,6 +143,14 @@ def each_loop(loops: Iterable[Place]) -> str:
     """ "the loop", "the loop at train.py:12", "each of the loops at train.py:12 and train.py:30" """
     at = list(dict.fromkeys(short(loop) for loop in loops if loop.line))
     return f"{'each of the loops' if len(at) > 1 else 'the loop'}{' at ' * bool(at)}{enumerated(at, NAMED)}"
+
+
+def behind_again(again: int) -> str:
+    """Where a barrier is needed beside the one before the loop, which ``again`` turns of it make useless alone."""
+    if not again:
+        return ""
+    have = f"{plural(again, 'more turn')} {'has' if again == 1 else 'have'} that graph"
+    return f", and directly behind the line in it that records the same anew ({have}: one barrier alone spares nothing)"
 
 
 def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:

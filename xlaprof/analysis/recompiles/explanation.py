@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.loop_entry import each_loop, entered
+from xlaprof.analysis.evidence.loop_entry import behind_again, each_loop, entered, recorded_again
 from xlaprof.analysis.evidence.looping import is_over_layers
 from xlaprof.analysis.places import is_head, named, short
 from xlaprof.analysis.principles import HABIT
@@ -104,7 +104,7 @@ _TEXTS = {
         "Remove this barrier, or let every step have it: one barrier a step{at}.",
     ),
     "operation entry": _Text(
-        "the first graph of a loop also holds what this line records before the loop, and the others do not",
+        "the first graph of a loop also holds what this line records before the loop{anew}, and the others do not",
         "Call {words.barrier} directly before {entered}: all that is recorded before it is a small graph of its own "
         "then.",
     ),
@@ -357,14 +357,19 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
     argument, subject = change.name or expression(group.place.code, change), change.subject or "an argument"
     special = _special(group)
     turns = facts.names.loop(group.extras[0].record.stack)
-    entries = (extra.record for extra in group.extras if extra.change.role == "entry")
+    entries = [extra for extra in group.extras if extra.change.role == "entry"]
+    loops = (loop for one in entries for loop in entered(facts, one.record.stack, one.record.program))
+    anew = max(
+        (recorded_again(facts, one.change.stack, one.record.stack, one.record.program) for one in entries), default=0
+    )
     again = comes_again(group)
     over = re.fullmatch(r"for .+ in ([\w.]+):", group.place.code)  # what a loop runs over, but a call
     iterated, over_elements = _iterated(group.place.acting.code)
     return {
-        "entered": each_loop(loop for one in entries for loop in entered(facts, one.stack, one.program)),
+        "entered": f"{each_loop(loops)}{behind_again(anew)}",
         "over": iterated,
         "over_elements": over_elements,
+        "anew": f", and so do {plural(anew, 'more turn')}, as a line of the loop records it anew" * bool(anew),
         "old": change.old,
         "new": change.new,
         "more": more,
