@@ -390,7 +390,9 @@ def test_what_works_along_no_padded_dimension_needs_no_mask(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("along", ["classes", "rows"])
-def test_a_loss_needs_a_mask_of_its_rows_and_none_of_classes_that_a_softmax_masks(along: str, tmp_path: Path) -> None:
+def test_a_loss_ignores_rows_that_pad_and_needs_no_mask_of_classes_that_a_softmax_masks(
+    along: str, tmp_path: Path
+) -> None:
     """Words are scored against as many candidates as an example has, or as many words as it has."""
 
     def step(scores: Any) -> Any:
@@ -400,7 +402,7 @@ def test_a_loss_needs_a_mask_of_its_rows_and_none_of_classes_that_a_softmax_mask
     given = [torch.randn(3, n) if along == "classes" else torch.randn(n, 3) for n in NUMBERS]
     run = observe(steps(step, given), tmp_path / "run.log")
     (finding,) = (one for one in findings(run.events) if one.kind == "recompile")
-    assert ("a mask of what is real in aten::nll_loss" in finding.advice) == (along == "rows")
+    assert ("in the padding before aten::nll_loss" in finding.advice) == (along == "rows")
     assert ("-inf in the padding (masked_fill) before aten::_log_softmax" in finding.advice) == (along == "classes")
 
 

@@ -11,13 +11,14 @@ from xlaprof.analysis.evidence import padding
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Buckets, Place
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import SHOWN
+from xlaprof.analysis.principles import NAMED, SHOWN
 from xlaprof.analysis.recompiles import along, arguments, growth, wording
 from xlaprof.analysis.recompiles.explanation import plain_advice
 from xlaprof.analysis.recompiles.group import (
     Group,
     grows,
     is_irregular,
+    of_batch,
     rhythms,
     sizes_by_program,
     sizes_elsewhere,
@@ -29,6 +30,7 @@ from xlaprof.analysis.shapes import are_chosen, axes, dims, dtype, dtype_code
 from xlaprof.analysis.statements import nodes
 from xlaprof.analysis.timeline import host
 from xlaprof.text.quantities import percent, plural
+from xlaprof.text.strings import enumerated
 from xlaprof.vocabulary import Vocabulary, fill
 
 _NONE = re.compile(r"\bis (not )?None\b")
@@ -49,6 +51,11 @@ _POSITIONS = (
 _LARGER = (
     " {so_far}, and larger ones may come: pad to the most that the data and the model (its positions) allow, where "
     "that is known, in place of {most}, and never beyond it."
+)
+_IGNORED = "  # a label that the loss ignores"
+_MEANT = (
+    " Where both are meant, leave them: in a longer run they pay, for padding costs device time in every step, and a "
+    "second run takes their graphs from the compile cache."
 )
 
 
@@ -156,11 +163,12 @@ def _shape(facts: Facts, group: Group) -> Advice:
     if len(vary) > 1:
         return _with_needs(facts, group, _several(facts, group, vary))
     one = next((one for one in vary if one.axis == changed[0]), None)
-    together = [] if one is None else [*one.together]
-    advice = _with_needs(facts, group, _one(facts, group, changed[0], (old, new), together))
+    advice = _with_needs(facts, group, _one(facts, group, one, changed[0], (old, new)))
     maker = made_by(facts, change)
     if maker.line and advice.buckets and not group.place.library:
         advice = advice._replace(text=f"{advice.text} Do that where {maker.func} makes the batch ({short(maker)}).")
+    elif "size = " in advice.remedy and _left_out(facts)[1] not in advice.remedy:
+        advice = advice._replace(text=advice.text + _in_other_loops(facts, group))
     if one is None or not one.alike or not advice.buckets:
         return advice
     too = f" Pad with it what has the same size: {', '.join(alike.text for alike in one.alike)}."
@@ -168,6 +176,13 @@ def _shape(facts: Facts, group: Group) -> Advice:
         text=advice.text + too * (_left_out(facts)[1] not in advice.remedy),
         remedy="\n".join((advice.remedy, *_alike(words, one))),
     )
+
+
+def _in_other_loops(facts: Facts, group: Group) -> str:
+    """Where else batches of these sizes are brought to the device, as in an evaluation."""
+    brought = (facts.place(extra.change.made) for extra in group.extras if of_batch(extra.change))
+    lines = list(dict.fromkeys(short(one) for one in brought if one.line and one.at != group.place.at))
+    return f" The same is due to what {enumerated(lines, NAMED)} brings to the device." if lines else ""
 
 
 def _with_needs(facts: Facts, group: Group, advice: Advice) -> Advice:
@@ -244,15 +259,19 @@ def _positions(sizes: list[Size]) -> str:
 
 
 def _one(
-    facts: Facts, group: Group, axis: int, shapes: tuple[tuple[int, ...], tuple[int, ...]], together: list[Size]
+    facts: Facts, group: Group, size: Size | None, axis: int, shapes: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> Advice:
-    """``shapes``: the first, before and now. ``together``: what has the same size."""
+    """``size``: of the tensor that leads, where it is known; the code that pads the others follows. ``shapes``: the
+    first, before and now."""
     old, new = shapes
     first, *others = (size for _, size in sizes_by_program(group, axis))
     sizes = [first, *others[::2]]  # and then each that was compiled for
     words, name, positions = facts.words, _name(facts, group), wording.is_index(group.first)
     is_edges = wording.is_edges(group.first)
     padded = Size(name, "", group.place, axis, len(old), tuple(sorted(set(sizes))), "", positions, is_edges)
+    if size is not None and size.name:
+        padded = size._replace(place=group.place)
+    together = [] if size is None else [*size.together]
     of_graph = is_edges or any(one.is_edges for one in together)
     too = [one for one in together if one.is_index and one.name != padded.name]
     about = _POSITIONS.format(which="It holds") * positions + _positions(too)
@@ -278,7 +297,9 @@ def _one(
     weight = f"\nweight = ({words.arrays}.arange(size) < count) * 1.0  # of each edge; count: before the padding"
     weight *= of_graph
     if distinct <= 2:
+        meant = distinct > 1 and are_chosen(map(str, sizes))
         text = f"Pad dimension {axis} to {max(sizes)} in every step.{about}{_EDGES * of_graph}"
+        text += _MEANT * meant
         return Advice(text, _pad(words, padded, (max(sizes),)) + weight, found)
     edges = ", ".join(map(str, best.edges[-SHOWN:]))
     saved = f"{plural(parts * best.compiles, 'compile')} instead of {compiled}"
@@ -334,7 +355,7 @@ def _pad(words: Vocabulary, size: Size, edges: tuple[int, ...], graphs: Size | N
         return f"size = {to}  # the width that {padder}() pads to, in place of the longest row's"
     return (
         f"# on the host, before the batch is brought to the device{of_loss}\n{host}size = {to}\n"
-        f"{name} = {_padded(words, size._replace(name=name), graphs)}"
+        f"{name} = {_padded(words, size._replace(name=name), graphs)}{_IGNORED * bool(size.ignored)}"
     )
 
 
@@ -356,7 +377,7 @@ def _padder(place: Place) -> str:
 def _alike(words: Vocabulary, size: Size, graphs: Size | None = None) -> list[str]:
     """Code that pads the other tensors of a batch to the same ``size``."""
     others = [] if _padder(size.place) else [one for one in size.alike if one.name not in ("", size.name)]
-    return [f"{one.name} = {_padded(words, one, graphs)}" for one in others]
+    return [f"{one.name} = {_padded(words, one, graphs)}{_IGNORED * bool(one.ignored)}" for one in others]
 
 
 def _padded(words: Vocabulary, size: Size, graphs: Size | None) -> str:
@@ -367,4 +388,6 @@ def _padded(words: Vocabulary, size: Size, graphs: Size | None) -> str:
         value, why = ", value=graphs", "  # graphs: how many count"
     elif size.is_index:  # the last of the positions again
         return f"{name}.index_select({axis}, {words.arrays}.arange(size).clamp(max={name}.shape[{axis}] - 1))"
+    elif size.ignored:
+        value = f", value={size.ignored}"
     return fill(words.pad_code, name=name, axis=axis, zeros="0, 0, " * (size.rank - 1 - axis), value=value) + why

@@ -47,7 +47,7 @@ from xlaprof.analysis.recompiles.group import (
 )
 from xlaprof.analysis.recompiles.variants import causes, comes_back
 from xlaprof.analysis.recompiles.varying import made_by
-from xlaprof.analysis.shapes import dims
+from xlaprof.analysis.shapes import axes, dims
 from xlaprof.analysis.statements import nodes
 from xlaprof.events import Change
 
@@ -186,11 +186,16 @@ def _join(all_groups: list[Group], part: _Part, *, later: bool = False) -> list[
 
 def _of_one_batch(facts: Facts, one: Group, other: Group) -> Iterable[Extra] | None:
     """Of tensors of a batch whose sizes vary, in one graph, in the parts that reads make of a step, or in all loops
-    over what one function collates: padding one of them alone would not help, and padding all helps once."""
+    over what one function collates, or over batches of the same sizes, as an evaluation's: padding one of them alone
+    would not help, and padding all helps once."""
     if not of_batch(one.first) or not of_batch(other.first):
         return None
     barriers = {extra.record.stack for extra in one.extras}
     if any(extra.record.stack in barriers for extra in other.extras):
+        return other.extras
+    mains = {facts.names.frames(group.extras[0].record.stack)[-1:] for group in (one, other)}  # ranks may run several
+    files = {line.file for main in mains for line in main}
+    if axes(one.first) == axes(other.first) and sizes(one) == sizes(other) and len(files) == 1:
         return other.extras
     maker = made_by(facts, other.first)
     return other.extras if maker.line and made_by(facts, one.first) == maker else None

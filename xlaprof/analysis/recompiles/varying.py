@@ -10,6 +10,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, head
 from xlaprof.analysis.places import short
+from xlaprof.analysis.recompiles import along
 from xlaprof.analysis.recompiles.group import Group, is_irregular, of_batch, rhythms
 from xlaprof.analysis.recompiles.wording import is_edges, is_fresh, is_index, moved_names, operator, tensor, variable
 from xlaprof.analysis.shapes import axes, dims
@@ -28,6 +29,7 @@ class Size(NamedTuple):
     read: str  # what reads it, where it has no name
     is_index: bool  # its elements are positions
     is_edges: bool  # its columns are edges of a graph
+    ignored: str = ""  # of labels, the one that the loss ignores, as Python
     alike: tuple[Size, ...] = ()  # of other tensors of the batch, which have the same size in every graph
 
     @property
@@ -95,16 +97,22 @@ def varying(facts: Facts, group: Group) -> list[Size]:
             others += [size] if size.text not in [other.text for other in others] else []
         elif which in own:
             found.append((sizes, barriers[which], [size]))
-    return [one._replace(alike=tuple(others)) for one, *others in map(_all_named, (some for _, _, some in found))]
+    ignored = along.labels(facts, group)
+    named = ([one._replace(ignored=ignored.get(one.name, "")) for one in _all_named(some)] for _, _, some in found)
+    return [one._replace(alike=tuple(others)) for one, *others in named]
 
 
 def _all_named(some: list[Size]) -> list[Size]:
-    """The sizes, with the name of the one tensor that is left of those that their line brings to the device."""
-    left = [one for one in moved_names(some[0].place.acting.code) if one not in [size.name for size in some]]
-    unnamed = [size for size in some if not size.name and size.place == some[0].place]
-    if len(left) != 1 or len(unnamed) != 1:
-        return some
-    return [size._replace(name=left[0]) if size in unnamed else size for size in some]
+    """The sizes, with the name of the one tensor that is left of those that their line brings to the device; of two
+    loops' tensors of one name, which the same is due to, the first."""
+    found: dict[tuple[str, int], Size] = {}
+    for size in some:
+        beside = [one for one in some if one.place == size.place]
+        left = [one for one in moved_names(size.place.acting.code) if one not in [other.name for other in beside]]
+        alone = len(left) == 1 and [one for one in beside if not one.name] == [size]
+        named = size._replace(name=left[0]) if alone else size
+        found.setdefault((named.name or named.read, named.axis), named)
+    return list(found.values())
 
 
 def made_by(facts: Facts, change: Change) -> Place:
