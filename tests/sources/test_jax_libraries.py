@@ -172,3 +172,35 @@ def test_a_librarys_own_python_around_each_call_is_told_with_what_spares_it(
     assert "test_jax_libraries.py:" in told
     assert "<generated_" not in told, "what equinox makes is nobody's line"
     assert "around each call" not in idle(apart=True)
+
+
+def test_a_function_that_is_handed_a_module_is_put_under_the_librarys_jit(tell: Tell) -> None:
+    """A score of a model that runs operation by operation beside a jitted step: jax.jit would refuse the model."""
+    eqx = pytest.importorskip("equinox")
+    heard = jnp.ones((64, 6))
+
+    def step(model: Any, x: Any) -> Any:
+        return jax.tree.map(lambda one: one * 0.999 if eqx.is_inexact_array(one) else one, model)
+
+    def score(model: Any, x: Any) -> Any:
+        for layer in (model.layers[0], model.layers[1]):
+            x = jnp.tanh(x @ layer.weight.T + layer.bias)
+        return jnp.square(x).mean() + jnp.abs(x).max()
+
+    def program(score: Any) -> Any:
+        def run() -> None:
+            model = eqx.nn.MLP(6, 6, 6, 1, key=jax.random.key(0))
+            train = eqx.filter_jit(step)
+            for _ in range(400):
+                model = train(model, heard)
+                for _ in range(3):
+                    score(model, heard)
+
+        return run
+
+    (finding,) = (one for one in tell(program(score)).report.findings if one.kind == "op_by_op")
+    assert "into one function under jax.jit" in finding.advice
+    assert finding.advice.endswith("equinox.filter_jit, in place of jax.jit, which takes arrays alone.")
+    with pytest.raises(TypeError):
+        jax.jit(score)(eqx.nn.MLP(6, 6, 6, 1, key=jax.random.key(0)), heard)
+    assert not [one for one in tell(program(eqx.filter_jit(score))).report.findings if one.kind == "op_by_op"]

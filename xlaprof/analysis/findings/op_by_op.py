@@ -39,6 +39,12 @@ _DRAWN = (
     "the first."
 )
 
+#: a part of the path of the library whose jit the program uses, and what its modules need
+_MODULES = (
+    "/equinox/",
+    " Where a module of Equinox is handed to it: equinox.filter_jit, in place of jax.jit, which takes arrays alone.",
+)
+
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each function of the program's that runs such operations."""
@@ -100,6 +106,9 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         else f"Put {loops} into one function under jax.jit: one dispatch for all, and XLA fuses what follows each "
         f"other. {_SCANNED * scanned}What is set-up or logging, do with NumPy. {_DRAWN}"
     )
+    library, modules = _MODULES
+    if any(library in one.file for stack in facts.run.jit.callers for one in facts.place(stack).library):
+        advice += modules
     if eager.turns:
         stack, name = next(iter(eager.turns.items()))
         advice = (
