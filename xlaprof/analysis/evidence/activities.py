@@ -147,11 +147,7 @@ def activity_of(several: Sequence[Activity]) -> Activity:
 def activities(run: Fold) -> Iterator[Activity]:
     """The program's own activities in a settled run: no compiles, transfers, tracing."""
     names = run.names
-    # the functions on the stack when a barrier is reached, a jitted function is called
-    callers = run.jit.callers
-    if not run.sites and not callers:  # work that a watched device is handed, by PyTorch's own functions
-        callers = {stack for stack, state in (*run.looks, *run.looks_waiting) if state in ("torch", "device")}
-    lines = (frame.acting for stack in (*run.sites, *callers) for frame in names.frames(stack))
+    lines = (frame.acting for stack in _hand_over(run) for frame in names.frames(stack))
     spine = frozenset((line.file, line.func) for line in lines)
     recorded, turned = recording(run), _turned(run)
     by_line: dict[tuple[str, str, int], Activity] = {}
@@ -342,12 +338,21 @@ def is_at_one_line(facts: Facts, activity: Activity, loop: Place, line: Place) -
 
 
 def turned(facts: Facts) -> frozenset[Head]:
-    """The loops whose turns have a barrier, or a call of what is compiled, on whatever level of the stack."""
+    """The loops whose turns hand work to the device, on whatever level of the stack."""
     return _turned(facts.run)
 
 
 def _turned(run: Fold) -> frozenset[Head]:
-    return frozenset[Head]().union(*map(run.names.heads, (*run.sites, *run.jit.callers)))
+    return frozenset[Head]().union(*map(run.names.heads, _hand_over(run)))
+
+
+def _hand_over(run: Fold) -> list[int]:
+    """The stacks at which a barrier is reached, or a jitted function is called."""
+    stacks = [*run.sites, *run.jit.callers]
+    if stacks:
+        return stacks
+    # work that a watched device is handed, by PyTorch's own functions
+    return [stack for stack, state in (*run.looks, *run.looks_waiting) if state in ("torch", "device")]
 
 
 def recording(run: Fold) -> frozenset[Place]:
