@@ -20,7 +20,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.case import sizes_of_dim
 from xlaprof.analysis.evidence.guard_failures.sorting import Blamed, cost_s, sort_out
 from xlaprof.analysis.evidence.guard_failures.told import steps_around_limit
-from xlaprof.analysis.evidence.looping import outermost
+from xlaprof.analysis.evidence.looping import outermost, turns_ns
 from xlaprof.analysis.fold.torch_compile import RAISED, FunctionTally
 from xlaprof.analysis.model import (
     Charge,
@@ -138,10 +138,10 @@ def _plain(facts: Facts, tally: FunctionTally) -> Iterator[str]:
 def _of_turns(facts: Facts, findings: tuple[Finding, ...]) -> Counter[tuple[int, str]]:
     """ns of each version that the turns of a loop took which is a finding."""
     loops = {one.place.at for one in findings if one.kind == "unrolled_loop" and not one.operation}
-    dynamo, found = facts.run.torch_compile, Counter[tuple[int, str]]()
-    for event in dynamo.unrolled:
+    found = Counter[tuple[int, str]]()
+    for event in facts.run.torch_compile.unrolled:
         if outermost(facts.names, event.loop).at in loops:
-            found[event.code, event.compile] += int(dynamo.turns_ns(event))
+            found[event.code, event.compile] += int(turns_ns(facts, event))
     return found
 
 

@@ -20,6 +20,7 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names, head
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import FELT, HABIT, MANY, MOST, NAMED, NEARLY_ALL
+from xlaprof.events import DynamoCompile, JitCompile
 from xlaprof.text.quantities import duration
 
 from .facts import Facts
@@ -45,6 +46,18 @@ def is_over_layers(loop: Place) -> bool:
 def outermost(names: Names, stack: int) -> Place:
     """The loop around a place that holds all others; NOWHERE: there is none."""
     return next((one for one in reversed(names.loops(stack)) if one.line), NOWHERE)
+
+
+def turns_ns(facts: Facts, event: JitCompile | DynamoCompile) -> float:
+    """ns of compiling that all turns of an unrolled loop but one took; the first use of a compiler costs as much for
+    one turn."""
+    share = min(1.0, event.loop_ops / max(1, event.ops)) * (1 - 1 / event.turns)
+    return (event.dur - first_use(facts, event)) * share
+
+
+def first_use(facts: Facts, event: JitCompile | DynamoCompile) -> int:
+    """ns that compiling took since it was the first of its compiler in the process; of JAX's none is told apart."""
+    return facts.run.torch_compile.first_use(event) if isinstance(event, DynamoCompile) else 0
 
 
 def beside(names: Names, stack: int, barrier: int) -> Place:

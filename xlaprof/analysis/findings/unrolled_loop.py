@@ -15,7 +15,7 @@ from xlaprof.analysis.evidence.counted import compiles
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.guard_failures import sorting
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import outermost
+from xlaprof.analysis.evidence.looping import first_use, outermost, turns_ns
 from xlaprof.analysis.fold.jit import MANY
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.places import short
@@ -57,7 +57,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     graphs = grouped((one for one in looped if _key(one) not in told), _key).values()  # forward and backward
     large = [one for graph in graphs if any(map(_is_large, graph)) or _is_dear(facts, graph) for one in graph]
     for group in grouped(large, lambda event: (type(event), outermost(facts.names, event.loop).at)).values():
-        if sum(_avoidable(facts, one) for one in group) >= _WORTH_NS:
+        if sum(turns_ns(facts, one) for one in group) >= _WORTH_NS:
             yield _finding(facts, group)
 
 
@@ -73,18 +73,7 @@ def _is_large(event: _Compiled) -> bool:
 def _is_dear(facts: Facts, graph: list[_Compiled]) -> bool:
     """Whether even few turns of a loop take long to compile: what is compiled again after that has another cause."""
     again = any(isinstance(event, JitCompile) and event.versions for event in graph)
-    return not again and sum(_avoidable(facts, one) for one in graph) >= max(LONG_S, DEAR * facts.wall_s) * 1e9
-
-
-def _avoidable(facts: Facts, event: _Compiled) -> float:
-    """ns of compiling that all turns but one took."""
-    if isinstance(event, DynamoCompile):
-        return facts.run.torch_compile.turns_ns(event)
-    return event.dur * min(1.0, event.loop_ops / max(1, event.ops)) * (1 - 1 / event.turns)
-
-
-def _first_use(facts: Facts, event: _Compiled) -> int:
-    return facts.run.torch_compile.first_use(event) if isinstance(event, DynamoCompile) else 0
+    return not again and sum(turns_ns(facts, one) for one in graph) >= max(LONG_S, DEAR * facts.wall_s) * 1e9
 
 
 def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
@@ -105,7 +94,7 @@ def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
         most = max(one.turns for one in of)
         turns = f"{'up to ' * any(one.turns < most for one in of)}{times(most)} in each"
     whole = sum(event.dur for event in group) / 1e9
-    begun = sum(_first_use(facts, event) for event in group) / 1e9
+    begun = sum(first_use(facts, event) for event in group) / 1e9
     used = facts.text(largest.backend) if isinstance(largest, DynamoCompile) else ""
     anyway = f", {duration(begun)} of it for the first use of {used} in the process" * (begun >= LITTLE * whole)
     return facts.finding(
@@ -114,7 +103,7 @@ def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
         operation=JAX if of_jax else "",
         count=len(group),
         counted=compiles(group),
-        cost_s=sum(_avoidable(facts, one) for one in group) / 1e9,
+        cost_s=sum(turns_ns(facts, one) for one in group) / 1e9,
         cause=(
             f"{what} of {ops}: in the loop of {short(loops[0])}{within}, {which} is traced {turns}, and {compiler}. "
             f"Compiling took {duration(whole)}{anyway}."

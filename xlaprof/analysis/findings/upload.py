@@ -74,9 +74,11 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _is_one(facts: Facts, line: _Line, other: _Line) -> bool:
     """Whether both lines bring one large array again, in one loop: it has one type, and no other name."""
-    (name, kind), (named, another) = line.data(facts), other.data(facts)
     large = min(one.tally.bytes / max(1, one.tally.count) for one in (line, other)) >= _LARGE
-    if not (line.again and other.again and large and kind and kind == another):
+    if not (line.again and other.again and large):
+        return False
+    (name, kind), (named, another) = line.data(facts), other.data(facts)
+    if not kind or kind != another:
         return False
     loops = [
         {(frame.file, frame.func, frame.loop) for stack in one.stacks for frame in facts.names.frames(stack)}
@@ -162,7 +164,8 @@ def _finding(facts: Facts, told: _Told) -> Finding:
     often = ", ".join(filter(None, (times(tally.count), rhythm)))
     took = f"{size_text(tally.bytes / tally.count)} each time, {duration(line.cost_s)} in all"
     if line.again:
-        name, what = line.data(facts)[0], " ".join(filter(None, line.data(facts)))
+        name, kind = line.data(facts)
+        what = " ".join(filter(None, (name, kind)))
         also = "".join(
             f", and {times(one.tally.count)} at {short(one.place)}: {duration(one.cost_s)}" for one in told.others
         )

@@ -356,11 +356,12 @@ class StepTally(msgspec.Struct):
 
     def end(self, cut: Sequence[bool]) -> None:
         """Steps ended; whether something cut the graph in each."""
-        for one in cut if any(cut) else ():
-            self.unbarred = 0 if one else self.unbarred + 1
-            self.worst_unbarred = max(self.worst_unbarred, self.unbarred)
         if not any(cut):
             self.unbarred += len(cut)
+            self.worst_unbarred = max(self.worst_unbarred, self.unbarred)
+            return
+        for one in cut:
+            self.unbarred = 0 if one else self.unbarred + 1
             self.worst_unbarred = max(self.worst_unbarred, self.unbarred)
 
     def merge(self, other: StepTally) -> None:

@@ -389,12 +389,6 @@ class TorchCompile:
                 return max(0, _behind(event) - (one.ns * event.ops // one.ops if one.ops else 0))
         return 0
 
-    def turns_ns(self, event: DynamoCompile) -> float:
-        """ns of compiling that all turns of its loop but one took; the first use of a compiler costs as much for one
-        turn."""
-        share = min(1.0, event.loop_ops / max(1, event.ops)) * (1 - 1 / event.turns)
-        return (event.dur - self.first_use(event)) * share
-
     def on_tuned(self, event: Autotune) -> None:
         """Of a kernel that was tuned when it first ran, this is time of compiling too."""
         function = self.functions.get((event.code, event.func))
