@@ -17,7 +17,8 @@ import pytest
 
 from xlaprof.recording import stacks
 from xlaprof.recording.intern import Here
-from xlaprof.recording.stacks import RawFrame, source_line, user_frames
+from xlaprof.recording.stacks import RawFrame, user_frames
+from xlaprof.source_text.lines import source_line
 
 
 def line_of(text: str, file: str = __file__) -> int:

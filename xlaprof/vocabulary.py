@@ -61,7 +61,10 @@ class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
     scalars_as_inputs: String = "XLA_NO_SPECIAL_SCALARS=1"
     scalars_as_inputs_code: String = "XLA_NO_SPECIAL_SCALARS=1 python train.py"
     #: what to make of a loop that goes on until a value says so, which the host reads in each turn
-    until: String = "Run a fixed number of turns with a mask ({arrays}.where)"
+    until: String = (
+        "Run a fixed number of turns, the most that it can take, with a mask ({arrays}.where), so that a turn which is "
+        "not needed changes nothing"
+    )
     #: gives an array its sharding
     shard: String = "mark_sharding"
 

@@ -350,7 +350,7 @@ READS = [
         "the turns of a search",
         "transfer",
         loop(halved),
-        "run the most that it can take",
+        "the most that it can take",
         loop(halved_by_a_mask),
     ),
     Case(
@@ -443,7 +443,7 @@ READS = [
         "a loop until a value says so",
         "transfer",
         loop(looped),
-        "Run a fixed number of turns with a mask",
+        "Run a fixed number of turns, the most that it can take, with a mask",
         loop(lambda n, x: [x := torch.where(x.sum() > 60, x - 4, x) for _ in range(2)]),
     ),
     Case("a position", "transfer", loop(looked_up), "Count the position in Python", loop(counted)),

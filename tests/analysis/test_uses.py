@@ -178,6 +178,41 @@ def test_a_number_that_gets_a_name_in_a_loop_may_end_it_and_is_not_to_be_read_af
     assert kept.advice.startswith("Keep the sum of the values"), "nothing on another line has it"
 
 
+@pytest.mark.parametrize(
+    ("line", "takers", "use"),
+    [
+        ("now = norm.item()", ["gap = abs(now - before)", "if gap < 1e-6: break"], Use.GOES_ON),
+        ("now = norm.item()", ["while now > 1e-6:"], Use.GOES_ON),
+        ("if done.all().item():", ["if done.all().item(): break"], Use.GOES_ON),
+        ("if done.all().item():", [], Use.DECIDES),
+        ("now = norm.item()", ["if now < best:", "best = now"], Use.DECIDES),
+        ("loss, hits = loss.item(), hits.item()", ["total += loss", "print(total)"], Use.ADDS_UP),
+        ("loss = float(loss)", ["losses.append(loss)"], Use.LOGS),
+        ("loss = float(loss)", ["logger.info( 'loss %f', loss, )"], Use.LOGS),
+        ("n = int(mask.sum())", ["x = torch.zeros(n, 4)"], Use.SIZES),
+        ("word = int(scores.argmax())", ["row = table[word]"], Use.INDEXES),
+        ("loss = float(loss)", ["step(loss)"], Use.OTHER),
+        ("loss = float(loss)", [], Use.OTHER),
+        ("total += float(loss)", ["if total > 3: break"], Use.ADDS_UP),  # it says itself what it does
+    ],
+)
+def test_a_line_that_gives_the_value_a_name_uses_it_as_its_takers_do(line: str, takers: list[str], use: Use) -> None:
+    assert read_of(line, scalar=True, takers=takers).use == use
+
+
+def test_whoever_is_known_to_end_the_loop_is_advised_so_without_an_if() -> None:
+    """And not to look less often, where a turn costs more than the look at its result."""
+    line, takers = "now = float(change)", ("if now < tolerance: break",)
+    way = advise_read("jax.Array: one number", "", line, ONCE, Jax.vocabulary, takers=takers)
+    assert "jax.lax.while_loop" in way.advice
+    assert "Where now decides" not in way.advice
+    assert "every 10 turns" in way.advice
+    dear = advise_read("jax.Array: one number", "", line, ONCE, Jax.vocabulary, takers=takers, seldom=True)
+    assert "every 10 turns" not in dear.advice
+    stopped = advise_read("jax.Array: one number", "", line, ONCE, Jax.vocabulary, takers=("if isnan(now): return",))
+    assert "to check for NaN" in stopped.purpose
+
+
 def acted(code: str, bytes: int) -> str:
     """The advice on an agent that reads what it does in each turn."""
     story = Story()

@@ -19,9 +19,9 @@ import xlaprof.runtime as xr
 from xlaprof import events
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.run import Run
-from xlaprof.recording.stacks import loop_line
 from xlaprof.runtime.instruments.live_tensors import readings
 from xlaprof.runtime.tape import unrolled_loops
+from xlaprof.source_text.lines import loop_line
 
 
 @pytest.fixture

@@ -108,6 +108,11 @@ class Names:
         path = self._path(stack_id)
         return tuple(self._at(path, i) for i in range(len(path)))
 
+    def takers(self, stack_id: int) -> tuple[str, ...]:
+        """The statements that take what the innermost line of a stack binds; none where they are not known."""
+        stack = self._stacks.get(stack_id)
+        return tuple(map(self.text, stack.takers)) if stack is not None else ()
+
     def bracket(self, before: int, after: int) -> tuple[Place, Place]:
         """The two lines between which the program went from ``before`` to ``after``.
 
@@ -216,7 +221,8 @@ class Names:
                 [ids.mapped(frame, texts=("file", "func", "code", "head")) for frame in some]
                 for some in (stack.frames, stack.library)
             )
-            return replace(stack, frames=frames, module=ids.text(stack.module), library=library)
+            takers = [ids.text(one) for one in stack.takers]
+            return replace(stack, frames=frames, module=ids.text(stack.module), library=library, takers=takers)
 
         theirs = {id: ours(stack) for id, stack in other._stacks.items()}
         ids.stacks.update(_adopt(self._stacks, theirs, _key))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -73,9 +73,12 @@ _NAMES: Mapping[type, str] = {
 }
 
 
-def read_of(code: str, *, scalar: bool, head: str = "") -> Read:
-    """The read of a number, or of a tensor, in the line ``code``, which a loop with this ``head`` repeats."""
-    tree = parsed(code, parts=True)
+def read_of(code: str, *, scalar: bool, head: str = "", takers: Sequence[str] = ()) -> Read:
+    """The read of a number, or of a tensor, in the line ``code``, which a loop with this ``head`` repeats.
+
+    ``takers``: the statements that take what the line binds; of a test the test itself, with what leaves the loop.
+    """
+    tree = parsed(next((one for one in takers if one.startswith(code)), code), parts=True)
     if tree is None:
         return Read(Use.OTHER)
     above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
@@ -86,7 +89,34 @@ def read_of(code: str, *, scalar: bool, head: str = "") -> Read:
         asked = ((_use(node, above), _asker(node, above)) for node in _asked(tree))
         reads = [Read(min(use, Use.DECIDES) if name in PICKS else use, name, False, words) for use, name in asked]
     read = min(reversed(reads), key=lambda read: read.use, default=Read(Use.OTHER, words=words))
-    return read._replace(use=Use.GOES_ON) if read.use >= Use.WHOLE and _is_tested(tree, head) else read
+    if read.use < Use.WHOLE:
+        return read
+    return read._replace(use=Use.GOES_ON) if _is_tested(tree, head) else _taken(read, tree, takers)
+
+
+def _taken(read: Read, tree: ast.AST, takers: Iterable[str]) -> Read:
+    """The read of a line that gives the value a name, by what takes that, and what is computed of it."""
+    bound = _bound(tree)
+    for code in takers:
+        taker = parsed(code, parts=True)
+        if taker is None:
+            continue
+        above = {child: node for node in ast.walk(taker) for child in ast.iter_child_nodes(node)}
+        spots = [one for one in ast.walk(taker) if isinstance(one, ast.Name | ast.Attribute)]
+        uses = [_use(one, above) for one in spots if isinstance(one.ctx, ast.Load) and ast.unparse(one) in bound]
+        if not uses:
+            continue
+        if max(uses) >= Use.WHOLE:
+            bound |= _bound(taker)
+        read = read._replace(use=min(read.use, *uses), words=read.words | frozenset(names(taker)))
+    return read
+
+
+def _bound(tree: ast.AST) -> set[str]:
+    """The names that a statement binds: "a" and "b" of ``a, b = pair``."""
+    targets = [target for one in ast.walk(tree) if isinstance(one, ast.Assign) for target in one.targets]
+    parts = [part for one in targets for part in (one.elts if isinstance(one, ast.Tuple | ast.List) else [one])]
+    return set(map(ast.unparse, parts))
 
 
 def _computes(node: ast.AST) -> bool:
@@ -98,9 +128,8 @@ def _computes(node: ast.AST) -> bool:
 
 def _is_tested(tree: ast.AST, head: str) -> bool:
     """Whether the line binds what the loop's condition looks at: ``error`` of ``while error > tolerance:``."""
-    bound = {ast.unparse(target) for one in ast.walk(tree) if isinstance(one, ast.Assign) for target in one.targets}
     tests = [ast.unparse(node) for loop in nodes(head, ast.While) for node in ast.walk(loop.test)]
-    return not bound.isdisjoint(tests)
+    return not _bound(tree).isdisjoint(tests)
 
 
 def _owner(node: ast.Call) -> str:
@@ -188,7 +217,8 @@ def _taker(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> Use:
             case ast.Assert():
                 return Use.ASSERTS
             case ast.If() if parent.test is node:
-                return Use.GOES_ON if any(isinstance(one, ast.Break) for one in parent.body) else Use.DECIDES
+                leaves = any(isinstance(one, ast.Break | ast.Return) for one in parent.body)
+                return Use.GOES_ON if leaves else Use.DECIDES
             case ast.IfExp() if parent.test is node:
                 use = Use.DECIDES
             case ast.BoolOp() | ast.Compare() | ast.UnaryOp(op=ast.Not()):

@@ -149,6 +149,7 @@ class Stack(Event, frozen=True, tag="stack"):
     module: Id = 0  # Text id
     library: List[Frame] = []
     depths: List[Count] = []  # of each frame in ``library``: how many of the user's are further in; 0: below the line
+    takers: List[Id] = []  # Text ids: the statements that take what the innermost line binds; see source_text.takers
 
 
 class Thread(Event, frozen=True, tag="thread"):

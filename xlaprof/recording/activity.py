@@ -10,7 +10,9 @@ import time
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-from .stacks import OWN, Called, RawFrame, acts, is_library, raw_frame, shown_file, source_line, stack_of
+from xlaprof.source_text.lines import source_line
+
+from .stacks import OWN, Called, RawFrame, acts, is_library, raw_frame, shown_file, stack_of
 
 #: kinds of :class:`Activity`, as :class:`xlaprof.events.Sample` has them
 PYTHON, TORCH, DATA, CHECKPOINT, IMPORT = "python", "torch", "data", "checkpoint", "import"

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof.bounds import cut
 from xlaprof.events import Frame, Stack, Text, Thread
+from xlaprof.source_text.lines import loop_line, source_line
+from xlaprof.source_text.takers import takers
 
-from .stacks import Called, RawFrame, library, loop_line, source_line
+from .stacks import Called, RawFrame, library
 
 if TYPE_CHECKING:
     import asyncio
@@ -179,7 +181,10 @@ class Interner:
         libraries = [
             self._library_frame(one, ids, write) for one, ids in zip(called, new.names[len(frames) :], strict=True)
         ]
-        return Stack(new.id, frames, new.module, libraries, [one.depth for one in called])
+        depths = [one.depth for one in called]
+        innermost = called[0].frame if depths and not depths[0] else new.frames[0] if new.frames else None
+        taken = [] if innermost is None else [self._code(one, write) for one in takers(innermost.file, innermost.line)]
+        return Stack(new.id, frames, new.module, libraries, depths, taken)
 
     def _library_frame(self, one: Called, ids: tuple[int, int], write: Callable[[Text], None]) -> Frame:
         """The same objects for most stacks: what drives a program calls it all along."""

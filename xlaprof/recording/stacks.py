@@ -1,12 +1,11 @@
-"""Places in the user's program: cheap stacks of the user's frames, and the source text of a line.
+"""Places in the user's program: cheap stacks of the user's frames.
 
 A frame is *the user's* unless its file belongs to the interpreter, to an installed package or command, to a
 compiled-code cache or to xlaprof itself. The frames of a *library that acts* are kept beside the user's: an installed
 package that calls PyTorch (``transformers``, ``accelerate``...). PyTorch, jax, numpy and the standard library do what
 they are told: their frames are left out.
 
-The verdict is cached by file name: walking a stack costs one dict lookup per frame. Only :func:`source_line` and
-:func:`loop_line` read files.
+The verdict is cached by file name: walking a stack costs one dict lookup per frame. It reads no files.
 """
 
 from __future__ import annotations
@@ -206,67 +205,6 @@ def raw_frame(file: str, frame: FrameType) -> RawFrame:
     """Where ``frame`` is; another thread's may be at an instruction of no line, and so at its function's first."""
     return RawFrame(file, frame.f_lineno or frame.f_code.co_firstlineno, frame.f_code.co_qualname)
 
-
-def source_line(file: str, line: int) -> str:
-    """The text of a line, stripped; empty where there is no source. Reads files: not for hot paths."""
-    text = linecache.getline(file, line)
-    if not text and os.path.isfile(file):
-        text = _lenient_line(file, line)
-    return text.strip()[:_LONGEST_LINE]
-
-
-def loop_line(file: str, line: int) -> int:
-    """Line of the innermost ``for`` or ``while`` around a line, in its function; 0 where none is found."""
-    return next(loop_lines(file, line), 0)
-
-
-def loop_lines(file: str, line: int) -> Iterator[int]:
-    """Lines of all loops around a line, in its function, innermost first.
-
-    Found by indentation, without parsing: right for code as people write it. The head of a loop is part of the loop: it
-    draws the next item. Reads files: not for hot paths.
-    """
-    lines = linecache.getlines(file)
-    if not 0 < line <= len(lines):
-        return
-    text = lines[line - 1]
-    if text.lstrip().startswith(_LOOPS):
-        yield line
-    indent = _indent(text)
-    for i in range(line - 2, -1, -1):
-        if not indent:
-            break
-        code = lines[i].lstrip()
-        if not code or code.startswith("#"):
-            continue
-        if (found := _indent(lines[i])) < indent:
-            if code.startswith(_LOOPS):
-                yield i + 1
-            if code.startswith(_FUNCTIONS):
-                break
-            indent = found
-
-
-def is_in_loop(file: str, line: int, head: int) -> bool:
-    """Is ``line`` in the loop whose head is the line ``head``? By indentation too."""
-    if line <= head:
-        return line == head
-    lines = linecache.getlines(file)[head - 1 : line]
-    codes = [text for text in lines if text.strip() and not text.lstrip().startswith("#")]
-    return bool(codes) and all(_indent(text) > _indent(codes[0]) for text in codes[1:])
-
-
-_LOOPS = ("for ", "while ", "async for ")
-_FUNCTIONS = ("def ", "async def ", "class ")
-
-
-def _indent(text: str) -> int:
-    text = text.expandtabs()
-    return len(text) - len(text.lstrip())
-
-
-_LONGEST_LINE = 400
-_LARGEST_SOURCE = 16 << 20
 
 #: file name of a code object -> name to show, or "" where it is not the user's
 _shown: dict[str, str] = {}
@@ -480,15 +418,3 @@ def acts(file: str) -> bool:
         if found:
             return path.partition(os.sep)[0].removesuffix(".py") not in _PASSIVE
     return False
-
-
-def _lenient_line(file: str, line: int) -> str:
-    """A line of a file whose bytes do not fit its declared encoding."""
-    try:
-        if os.path.getsize(file) > _LARGEST_SOURCE:
-            return ""
-        with open(file, "rb") as source:
-            lines = source.read().splitlines()
-    except OSError:  # unreadable, or gone since: there is no text to show
-        return ""
-    return lines[line - 1].decode("cp1252", "replace") if 0 < line <= len(lines) else ""

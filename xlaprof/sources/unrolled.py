@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from xlaprof.recording.stacks import RawFrame, loop_lines
+from xlaprof.recording.stacks import RawFrame
+from xlaprof.source_text.lines import loop_lines
 
 _SEVERAL = 8  # times that a line makes an operation in one turn, at most
 _KEPT = 8  # frames of the line

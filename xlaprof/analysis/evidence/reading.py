@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from xlaprof.analysis.model import Place
@@ -270,6 +271,7 @@ def advise_read(
     words: Vocabulary = STANDARD,
     turns: Place = NOWHERE,
     head: str = "",
+    takers: Sequence[str] = (),
     *,
     seldom: bool = False,
     many: bool = False,
@@ -278,11 +280,12 @@ def advise_read(
 
     ``every``: steps between the reads advised; :data:`ONCE`: they lie in a loop between the steps; :data:`LATER`: they
     come seldom already. ``turns``: the head of a loop whose turns within the step such a value decides on. ``head``:
-    the text of the innermost loop's. ``seldom``: they come every so many turns already. ``many``: numbers are read at
-    once, as one for each of many environments.
+    the text of the innermost loop's. ``takers``: the statements that take what the line binds. ``seldom``: to read less
+    often gains nothing: they come every so many turns already, or a turn more costs more than a read. ``many``: numbers
+    are read at once, as one for each of many environments.
     """
     scalar = op in SCALARS
-    read = read_of(code, scalar=scalar, head=head)
+    read = read_of(code, scalar=scalar, head=head, takers=takers)
     via = "" if read.written and via.rpartition(".")[2] not in _SPECIAL else via
     inside = "" if via or read.name else _called_there(code)
     name = _named(via or inside.removeprefix(_CALLED)) or read.name or inside * scalar
@@ -300,7 +303,7 @@ def advise_read(
     elif way is _KEEP and once and "append" in read.words:
         way = _STACK
     targets = [one for line in nodes(code, ast.Assign) for one in line.targets if isinstance(one, ast.Name)]
-    if way is _USES[Use.OTHER] and once and targets:
+    if way is _USES[Use.OTHER] and once and targets and not takers:
         way = _BOUND
     fewer = "" if seldom else f", or test the condition only every {MANY} turns"
     often = {ONCE: "once, after the loop", LATER: "a step later, when it is computed"}

@@ -21,7 +21,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord, ReadTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, head
 from xlaprof.analysis.places import is_head, short
-from xlaprof.analysis.principles import FELT, HABIT, LITTLE, LONG_S, STOPS_NS, TRIFLE, WORTH_SAYING
+from xlaprof.analysis.principles import FELT, HABIT, LITTLE, LONG_S, MOST, STOPS_NS, TRIFLE, WORTH_SAYING
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.analysis.whatif import replay
@@ -209,6 +209,11 @@ class Reads:
         worked = f"; the device worked for {duration(beside)} of it" if beside > LITTLE * waited else ""
         each = duration(waited / max(1, self.tally.count))
         return f"{times(self.count)}, {duration(waited)} waited ({each} each{worked})"
+
+    @property
+    def is_mostly_work(self) -> bool:
+        """Whether the device worked for most of the wait: then one turn more costs more than a wait does."""
+        return self.waited_s - self._stopped_s >= MOST * self.waited_s > 0
 
     def waited(self) -> str:
         """The parts of the wait, as text."""

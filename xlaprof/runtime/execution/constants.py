@@ -34,6 +34,7 @@ from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.ops import Op
 from xlaprof.runtime.trace.storage import NOWHERE, Constant, Copy, Sig, Storage
 from xlaprof.runtime.trace.trie import Node, Packed
+from xlaprof.source_text.lines import is_in_loop, loop_line
 
 #: from this size on a constant is filled on the device, by a program for its shape; a smaller one is sent faster
 LARGE = 64 << 20
@@ -152,15 +153,13 @@ def _first(tape: Tape, storage: Storage) -> int | None:
 def _loop_around(frames: tuple[RawFrame, ...]) -> RawFrame | None:
     """The head of the innermost loop that ``frames`` are in, and its function; ``None`` if they are in none."""
     stack = stacks.whole(frames)  # it may be a library's loop
-    return next(
-        (frame._replace(line=head) for frame in stack if (head := stacks.loop_line(frame.file, frame.line))), None
-    )
+    return next((frame._replace(line=head) for frame in stack if (head := loop_line(frame.file, frame.line))), None)
 
 
 def _is_inside(frames: tuple[RawFrame, ...], loop: RawFrame) -> bool:
     """Is one of ``frames`` in the body of ``loop``?"""
     return any(
-        frame.file == loop.file and frame.func == loop.func and stacks.is_in_loop(loop.file, frame.line, loop.line)
+        frame.file == loop.file and frame.func == loop.func and is_in_loop(loop.file, frame.line, loop.line)
         for frame in stacks.whole(frames)
     )
 

@@ -19,6 +19,7 @@ from xlaprof.recording import stacks
 from xlaprof.runtime import metrics
 from xlaprof.runtime.tape import mode
 from xlaprof.runtime.trace import source
+from xlaprof.source_text.lines import source_line
 
 from . import hooks
 
@@ -156,7 +157,7 @@ def at_line(frames: tuple[RawFrame, ...]) -> str:
     """``, at train.py:12: loss.backward()``; empty without frames."""
     if not frames:
         return ""
-    line = stacks.source_line(frames[0].file, frames[0].line)
+    line = source_line(frames[0].file, frames[0].line)
     return f", at {frames[0].file}:{frames[0].line}" + (f": {line}" if line else "")
 
 

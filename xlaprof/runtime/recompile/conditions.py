@@ -9,8 +9,9 @@ import ast
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from xlaprof.recording.stacks import RawFrame, is_library, loop_line, split, whole
+from xlaprof.recording.stacks import RawFrame, is_library, split, whole
 from xlaprof.runtime.trace.program_text import parsed
+from xlaprof.source_text.lines import loop_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,8 +12,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from xlaprof.events import Loop
-from xlaprof.recording.stacks import RawFrame, loop_line, split, whole
+from xlaprof.recording.stacks import RawFrame, split, whole
 from xlaprof.runtime.trace.trie import Ref
+from xlaprof.source_text.lines import loop_line
 
 from .alignment import Unmatched, token
 from .conditions import condition_below, condition_in_loop

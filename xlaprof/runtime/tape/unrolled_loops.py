@@ -18,8 +18,9 @@ from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from xlaprof.recording.stacks import RawFrame, library, loop_line
+from xlaprof.recording.stacks import RawFrame, library
 from xlaprof.runtime.trace.trie import Ref, Unrolled
+from xlaprof.source_text.lines import loop_line
 
 from .grow import INPUT
 

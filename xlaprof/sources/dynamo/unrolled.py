@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from xlaprof.recording.stacks import RawFrame, is_library, loop_lines
+from xlaprof.recording.stacks import RawFrame, is_library
+from xlaprof.source_text.lines import loop_lines
 from xlaprof.sources.unrolled import Unrolled, most_repeated
 
 from .process import frame_of
