@@ -41,6 +41,20 @@ def test_the_page_names_the_mistake_its_line_its_cost_and_what_to_do() -> None:
     assert "Fix: Pad the last batch to 32 or leave it out." in text
 
 
+def test_what_costs_too_little_to_be_measured_takes_a_line() -> None:
+    """Of the time of the steps, and of a step: one that each step pays is told in full, however much was compiled."""
+    report = ragged().report()
+    (large,) = report.findings
+    low = replace(large, id="0" * 12, severity="low", cost_per_step_s=0.0)
+    text = page(replace(report, findings=(large, low)))
+    assert text.count("Fix:") == 1
+    told = text[text.index("Small, each less than 2% of the time of the steps:") :]
+    assert re.search(r"^ 2 recompile  train.py:34 \| x = x.to\(device\) +1 x   500 ms$", told, re.MULTILINE)
+    assert re.search(r"More: xlaprof explain \S* ?2$", told, re.MULTILINE)
+    felt = replace(low, cost_per_step_s=report.steps[0].median_s)
+    assert page(replace(report, findings=(large, felt))).count("Fix:") == 2
+
+
 def test_a_clean_run_says_so_and_nothing_else() -> None:
     text = page(clean().report())
     assert text.rstrip().endswith("No findings: 1 graph, 20 steps.")

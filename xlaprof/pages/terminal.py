@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from xlaprof.analysis.model import (
+    SEVERITIES,
     CompiledFunctions,
     Finding,
     IdleStat,
@@ -24,6 +25,7 @@ from xlaprof.analysis.model import (
 )
 from xlaprof.analysis.outcome import without_findings
 from xlaprof.analysis.places import short
+from xlaprof.analysis.principles import FELT, NOTICED
 from xlaprof.analysis.torch_tpu.words import cut, put_off, reason
 from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title, under, where
 from xlaprof.pages.words import autotuned, facts, gain, many, per_step, prediction, spaced, warnings
@@ -249,12 +251,18 @@ def _findings(report: Report, width: int, hidden: int, since: list[str]) -> Iter
         yield Text(said, "bold green") if report.observed else paragraph("", said, width, indent="")
         return
     yield title(plural(count, "finding"), width, "the one whose fix gives back most first")
+    explain = ["xlaprof", "explain", printable(report.run.path)]
+    small = [(number, one) for number, one in enumerate(report.findings, 1) if _is_small(one, report)]
     for number, finding in enumerate(report.findings, 1):
+        if (number, finding) in small:
+            continue
         if number > 1:
             yield Text()
         yield from _finding(number, finding, width, bool(report.steps))
-        command = shlex.join(["xlaprof", "explain", printable(report.run.path), str(number), *since])
-        yield Text(f"   More: {command}", "dim")
+        yield Text(f"   More: {shlex.join([*explain, str(number), *since])}", "dim")
+    if small:
+        yield Text()
+        yield from _small(small, width, shlex.join([*explain, str(small[0][0]), *since]))
     if hidden:
         yield Text(f"\n{hidden} more not shown (--top {count} shows all)", "dim")
     if report.predicted is not None and report.predicted.gain_s >= _WORTH_SAYING * report.run.wall_s:
@@ -292,6 +300,25 @@ def _finding(number: int, finding: Finding, width: int, stepped: bool) -> Iterat
     yield paragraph("", finding.cause, width)
     yield from parts_of(finding, width)
     yield paragraph("Fix: ", finding.advice, width, "bold green")
+
+
+def _is_small(finding: Finding, report: Report) -> bool:
+    """Whether nobody could measure what it costs: neither in this run, nor in a longer one of the same steps."""
+    step = report.steps[0].median_s if report.steps else 0.0
+    return finding.severity == SEVERITIES[-1] and finding.cost_per_step_s <= FELT * step
+
+
+def _small(found: Iterable[tuple[int, Finding]], width: int, explain: str) -> Iterator[Text]:
+    """A line for each of the findings that cost too little to be worth more of a reader's time."""
+    yield Text(f"Small, each less than {percent(NOTICED)} of the time of the steps:", "dim")
+    for number, finding in found:
+        head = Text.assemble((f"{number:>2} ", "bold"), f"{finding.kind}  ", (short(finding.place), "cyan"))
+        if finding.place.acting.code:
+            head.append(f" | {finding.place.acting.code}")
+        cost = f"{many(finding)}   {duration(finding.cost_s)}"
+        head.truncate(width - len(cost) - 2, overflow="ellipsis")
+        yield from _beside(head, Text(cost, "bold"), width)
+    yield Text(f"   More: {explain}", "dim")
 
 
 def _beside(left: Text, right: Text, width: int) -> Iterator[Text]:
