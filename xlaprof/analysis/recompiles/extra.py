@@ -30,6 +30,7 @@ from xlaprof.analysis.evidence.looping import beside, growing, unbarred, visits_
 from xlaprof.analysis.evidence.reads import habits, in_loop, is_own_graph, leaves_element, takes_element
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
+from xlaprof.analysis.names import head
 from xlaprof.analysis.principles import DEAR, FELT, HABIT, KEPT, LONG_S, MANY, MOST
 from xlaprof.analysis.recompiles.arguments import is_length
 from xlaprof.analysis.recompiles.design import by_design
@@ -90,6 +91,8 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
     early: list[tuple[_Key, Extra]] = []
     why = causes(facts.run.compiles)
     loop, grown = facts.once(unbarred), facts.once(growing)
+    reads = [stack for stack in grown if facts.run.sites[stack].trigger == "read"]
+    grown_by = {head(facts.names.loop(stack)) for stack in reads}
     ages, back = _ages(facts), comes_back(facts.run.compiles, facts.run.programs)
     programs = {record.program: record for record in facts.run.compiles}
     apart: set[Change] = set()  # what tells values apart that one trace reads, and does so in each combination
@@ -102,6 +105,8 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
         turns = record.stack in grown or (loop is not None and loop.follows(facts, record))
         # another number of turns
         changes = [one for one in changes if not turns or one.what != "operation" or one.role == "pending"]
+        # the barrier after a loop whose reads run all turns so far runs them once more
+        changes = [one for one in changes if one.role != "loop" or head(facts.place(one.made)) not in grown_by]
         by_line: dict[_Key, tuple[Change, Place]] = {}
         for change in changes:
             place = _place(facts, record, change)
