@@ -291,7 +291,7 @@ def advise_read(
     name = _named(via or inside.removeprefix(_CALLED)) or read.name or inside * scalar
     name = name or ("a tensor's value" if scalar else "a tensor's copy")
     way = _way(op, via or inside * scalar, name, read)
-    if way is _USES[Use.DECIDES] and turns.line:
+    if way in (_USES[Use.DECIDES], _USES[Use.GOES_ON]) and turns.line and not code.startswith("while "):
         way = _TURNS_TOO
     once = every == ONCE
     if way in (_USES[Use.OTHER], _USES[Use.WHOLE], _USES[Use.SIZES]) and re.search(_LARGEST, code):
