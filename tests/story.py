@@ -115,13 +115,15 @@ class Story:
         loops: tuple[int, ...] = (),
         call: str = "",
         library: tuple[tuple[str, int, str, str, int], ...] = (),
+        takers: tuple[str, ...] = (),
     ) -> int:
         """A stack whose innermost frame is this line; ``outer``: lines of main() it was called from.
 
         ``loops``: of each frame the line of the loop around it, 0 for none. ``call``: the code of the outer lines.
         ``library``: lines of libraries below this one, innermost first: file, line, function, code, line of its loop.
+        ``takers``: the statements that take what the line binds.
         """
-        key = (number, code, func, file, outer, loops, call, library)
+        key = (number, code, func, file, outer, loops, call, library, takers)
         if key not in self._stacks:
             where = self.text(file or self.file)
             frames = [Frame(where, number, self.text(func), self.text(code) if code else 0)]
@@ -140,7 +142,8 @@ class Story:
                 Frame(self.text(path), line, self.text(name), self.text(text), loop, head if loop else 0)
                 for path, line, name, text, loop in library
             ]
-            self.put(Stack(id=self._stacks[key], frames=frames, library=below, depths=[0] * len(below)))
+            taken = [self.text(one) for one in takers]
+            self.put(Stack(id=self._stacks[key], frames=frames, library=below, depths=[0] * len(below), takers=taken))
         return self._stacks[key]
 
     # -- the host

@@ -473,17 +473,20 @@ def test_the_reads_of_a_decoder_beside_the_training_are_counted_in_its_own_loop(
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "takers", "words"),
     [
-        ("if change.max().item() < tolerance:", "; where a value ends the loop early, read it every few turns"),
-        ("residual = change.max().item()", "Where residual decides whether the loop goes on"),
+        ("if change.item() < tolerance:", (), "; where a value ends the loop early, read it every few turns"),
+        ("if change.item() < least:", ("if change.item() < least: break",), "every 10 turns"),
+        ("residual = change.max().item()", ("if residual < tolerance: break",), "Run a fixed number of turns"),
     ],
 )
-def test_a_read_beside_the_training_that_may_end_its_loop_is_not_moved_behind_it(code: str, words: str) -> None:
+def test_a_read_that_may_end_its_own_loop_is_not_moved_behind_it(
+    code: str, takers: tuple[str, ...], words: str
+) -> None:
     """The turns of a solver that stops when it has settled: its barrier comes before the read already."""
     story = Story()
-    barrier, settled = story.line(12, "torch_xla.sync()", loops=(10,)), story.line(44, "torch_xla.sync()", loops=(40,))
-    read = story.line(45, code, loops=(40,))
+    barrier, settled = (story.line(line, "torch_xla.sync()", loops=(loop,)) for line, loop in ((12, 10), (44, 40)))
+    read = story.line(45, code, loops=(40,), takers=takers)
     for _ in range(40):
         story.trace(5)
         story.barrier(barrier, 10)

@@ -52,11 +52,11 @@ def test_a_line_that_reads_a_number_is_called_what_it_is(
 def test_a_value_that_the_loops_condition_looks_at_decides_whether_to_go_on() -> None:
     line = "gap = (x - old).norm().item()"
     for head in ("while gap > 1e-6 and turn < 60:", "while not (turn >= 60 or gap < tolerance):"):
-        way = advise_read(SCALAR, "", line, 1000, head=head)
+        way = advise_read(SCALAR, "", line, 1000, takers=(head,))
         assert way.purpose == "to decide whether to go on"
         assert way.advice.endswith("test the condition only every 10 turns"), "a loop of 60 has no thousandth turn"
     for head in ("while turn < 60:", "for gap in gaps:", ""):
-        assert read_of(line, scalar=True, head=head).use == Use.OTHER
+        assert read_of(line, scalar=True, takers=(head,)).use == Use.OTHER
 
 
 @pytest.mark.parametrize(
@@ -168,14 +168,6 @@ def test_what_selects_as_many_elements_as_values_decide(code: str, selected: str
 )
 def test_a_line_that_draws_one_number_has_a_method_that_can_draw_many(code: str, method: str) -> None:
     assert draws_one(code) == method
-
-
-def test_a_number_that_gets_a_name_in_a_loop_may_end_it_and_is_not_to_be_read_after_it_without_a_word() -> None:
-    way = advise_read("jax.Array: one number", "", "residual = float(norm)", ONCE, Jax.vocabulary)
-    assert way.advice.startswith("Where residual decides whether the loop goes on (a tolerance), test the value of the")
-    assert "Else keep the sum of the values on the device" in way.advice
-    kept = advise_read("jax.Array: one number", "", "report(float(norm))", ONCE, Jax.vocabulary)
-    assert kept.advice.startswith("Keep the sum of the values"), "nothing on another line has it"
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,8 @@ _NAMES: Mapping[type, str] = {
 }
 
 
-def read_of(code: str, *, scalar: bool, head: str = "", takers: Sequence[str] = ()) -> Read:
-    """The read of a number, or of a tensor, in the line ``code``, which a loop with this ``head`` repeats.
+def read_of(code: str, *, scalar: bool, takers: Sequence[str] = ()) -> Read:
+    """The read of a number, or of a tensor, in the line ``code``.
 
     ``takers``: the statements that take what the line binds; of a test the test itself, with what leaves the loop.
     """
@@ -89,9 +89,7 @@ def read_of(code: str, *, scalar: bool, head: str = "", takers: Sequence[str] = 
         asked = ((_use(node, above), _asker(node, above)) for node in _asked(tree))
         reads = [Read(min(use, Use.DECIDES) if name in PICKS else use, name, False, words) for use, name in asked]
     read = min(reversed(reads), key=lambda read: read.use, default=Read(Use.OTHER, words=words))
-    if read.use < Use.WHOLE:
-        return read
-    return read._replace(use=Use.GOES_ON) if _is_tested(tree, head) else _taken(read, tree, takers)
+    return read if read.use < Use.WHOLE else _taken(read, tree, takers)
 
 
 def _taken(read: Read, tree: ast.AST, takers: Iterable[str]) -> Read:
@@ -124,12 +122,6 @@ def _computes(node: ast.AST) -> bool:
     calls = (called(one) for one in ast.walk(node) if isinstance(one, ast.Call))
     compares = any(isinstance(one, ast.Compare) for one in ast.walk(node))
     return compares or any(name not in (*_CONVERSIONS, *_METHODS) for name in calls)
-
-
-def _is_tested(tree: ast.AST, head: str) -> bool:
-    """Whether the line binds what the loop's condition looks at: ``error`` of ``while error > tolerance:``."""
-    tests = [ast.unparse(node) for loop in nodes(head, ast.While) for node in ast.walk(loop.test)]
-    return not _bound(tree).isdisjoint(tests)
 
 
 def _owner(node: ast.Call) -> str:

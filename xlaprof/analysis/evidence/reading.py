@@ -225,13 +225,6 @@ _USES = {
     Use.OTHER: _KEEP._replace(advice=_KEEP.advice + "; what is computed with it, compute on the device"),
 }
 
-#: of a number that gets a name, in a loop of its own: a line further down may test it
-_BOUND = _KEEP._replace(
-    advice="Where {bound} decides whether the loop goes on (a tolerance), test the {one} of the turn before, which is "
-    "computed while this turn runs{seldom}. Else keep the {value} {words.keep} and read it "
-    "{often}; what is computed with it, compute on the device",
-    remedy="",
-)
 _TURNS_TOO = _Way(
     "Choose on the device within the loop at {loop} ({words.arrays}.where). Where the value decides on the number of "
     "turns as well, run the most that it can take, so that a turn which is not needed changes nothing: with the choice "
@@ -270,7 +263,6 @@ def advise_read(
     every: int,
     words: Vocabulary = STANDARD,
     turns: Place = NOWHERE,
-    head: str = "",
     takers: Sequence[str] = (),
     *,
     seldom: bool = False,
@@ -279,13 +271,13 @@ def advise_read(
     """Advice on the line ``code`` that reads by ``op`` through ``via``.
 
     ``every``: steps between the reads advised; :data:`ONCE`: they lie in a loop between the steps; :data:`LATER`: they
-    come seldom already. ``turns``: the head of a loop whose turns within the step such a value decides on. ``head``:
-    the text of the innermost loop's. ``takers``: the statements that take what the line binds. ``seldom``: to read less
-    often gains nothing: they come every so many turns already, or a turn more costs more than a read. ``many``: numbers
-    are read at once, as one for each of many environments.
+    come seldom already. ``turns``: the head of a loop whose turns within the step such a value decides on. ``takers``:
+    the statements that take what the line binds. ``seldom``: to read less often gains nothing: they come every so many
+    turns already, or a turn more costs more than a read. ``many``: numbers are read at once, as one for each of many
+    environments.
     """
     scalar = op in SCALARS
-    read = read_of(code, scalar=scalar, head=head, takers=takers)
+    read = read_of(code, scalar=scalar, takers=takers)
     via = "" if read.written and via.rpartition(".")[2] not in _SPECIAL else via
     inside = "" if via or read.name else _called_there(code)
     name = _named(via or inside.removeprefix(_CALLED)) or read.name or inside * scalar
@@ -302,20 +294,15 @@ def advise_read(
         way = _ACT_FOR_MANY
     elif way is _KEEP and once and "append" in read.words:
         way = _STACK
-    targets = [one for line in nodes(code, ast.Assign) for one in line.targets if isinstance(one, ast.Name)]
-    if way is _USES[Use.OTHER] and once and targets and not takers:
-        way = _BOUND
     fewer = "" if seldom else f", or test the condition only every {MANY} turns"
     often = {ONCE: "once, after the loop", LATER: "a step later, when it is computed"}
     value = "loss" if any("loss" in word for word in read.words) else "value"
     of_all = f"sum of the {value}{'es' if value == 'loss' else 's'}"
     advice = way.advice.format(
         often=often.get(every, f"every {every} steps"),
-        seldom=fewer if way is not _BOUND else fewer.replace("the condition only ", ""),
+        seldom=fewer,
         end="" if once else ", or at the end",
         value=of_all if once else value,
-        one=value,
-        bound=targets[0].id if targets else "",
         stops="" if once else "stops or ",
         goes_on="; where a value ends the loop early, read it every few turns" if once and not seldom else "",
         name=name if name != _CALLED else "a call on this line",

@@ -48,12 +48,12 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     often = _how_often(facts, reads)
     turns = loop_within_step(facts, reads.stacks[0])
     turns = turns if turns.acting.code.startswith("while ") else NOWHERE
-    head = facts.names.loop(reads.stacks[0]).acting.code
     seldom = tally.rhythm.every > 1 or reads.is_mostly_work
     many = tally.bytes >= _WIDEST * MANY * (tally.count - tally.digest_count) > 0
     code = place.acting.code
-    takers = facts.names.takers(reads.stacks[0])
-    way = advise_read(reads.op, reads.via, code, often, facts.words, turns, head, takers, seldom=seldom, many=many)
+    head = facts.names.loop(reads.stacks[0]).acting.code
+    takers = facts.names.takers(reads.stacks[0]) or (head,)  # recordings of earlier versions have the loop's head alone
+    way = advise_read(reads.op, reads.via, code, often, facts.words, turns, takers, seldom=seldom, many=many)
     read, barrier = facts.names.bracket(reads.stacks[0], reads.barrier) if reads.barrier else (NOWHERE, NOWHERE)
     follows = _follows(read, barrier)
     of_the_same = sum(takes_of_the_same(one, reads.barrier, way.at_once) for one in reads.graphs)
