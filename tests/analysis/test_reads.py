@@ -480,9 +480,7 @@ def test_the_reads_of_a_decoder_beside_the_training_are_counted_in_its_own_loop(
         ("residual = change.max().item()", ("if residual < tolerance: break",), "Run a fixed number of turns"),
     ],
 )
-def test_a_read_that_may_end_its_own_loop_is_not_moved_behind_it(
-    code: str, takers: tuple[str, ...], words: str
-) -> None:
+def test_a_read_that_may_end_its_loop_is_not_moved_behind_it(code: str, takers: tuple[str, ...], words: str) -> None:
     """The turns of a solver that stops when it has settled: its barrier comes before the read already."""
     story = Story()
     barrier, settled = (story.line(line, "torch_xla.sync()", loops=(loop,)) for line, loop in ((12, 10), (44, 40)))
