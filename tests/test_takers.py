@@ -42,6 +42,15 @@ def search(x):
         if x.any().item():
             continue
 
+def measured(x):
+    return x.norm().item()
+
+def train(xs):
+    for x in xs:
+        error = measured(x)
+        if error < 1e-3:
+            break
+
 def choose(x):
     if x.any().item():
         return 1
@@ -78,6 +87,13 @@ def test_the_statements_of_its_loop_that_use_it_take_it(file: Path, line: str, t
     """In the order in which they run: those after it in the turn, then those before it in the next."""
     number = [text.strip() for text in PROGRAM.splitlines()].index(line) + 1
     assert takers(str(file), number) == taken
+
+
+def test_what_a_line_returns_the_statement_that_called_its_function_takes(file: Path) -> None:
+    lines = [text.strip() for text in PROGRAM.splitlines()]
+    inner, outer = (lines.index(text) + 1 for text in ("return x.norm().item()", "error = measured(x)"))
+    assert takers(str(file), inner, (str(file), outer)) == ("error = measured(x)", "if error < 1e-3: break")
+    assert takers(str(file), inner) == takers(str(file), inner, ("gone.py", 3)) == ()
 
 
 def test_a_test_that_only_skips_or_ends_a_function_leaves_no_loop(file: Path) -> None:

@@ -192,6 +192,21 @@ def test_a_line_that_gives_the_value_a_name_uses_it_as_its_takers_do(line: str, 
     assert read_of(line, scalar=True, takers=takers).use == use
 
 
+@pytest.mark.parametrize(
+    ("takers", "use"),
+    [
+        (["error = measured(x)", "if error < 1e-3: break"], Use.GOES_ON),
+        (["while measured(x) > 1e-3:"], Use.GOES_ON),
+        (["losses.append(self.measured(x))"], Use.LOGS),
+        (["total += measured(x)"], Use.ADDS_UP),
+        (["other(x)"], Use.OTHER),
+        ([], Use.OTHER),
+    ],
+)
+def test_what_a_function_returns_is_used_as_its_call_is(takers: list[str], use: Use) -> None:
+    assert read_of("return x.norm().item()", scalar=True, takers=takers, func="Model.measured").use == use
+
+
 def test_whoever_is_known_to_end_the_loop_is_advised_so_without_an_if() -> None:
     """And not to look less often, where a turn costs more than the look at its result."""
     line, takers = "now = float(change)", ("if now < tolerance: break",)

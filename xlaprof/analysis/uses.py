@@ -73,10 +73,11 @@ _NAMES: Mapping[type, str] = {
 }
 
 
-def read_of(code: str, *, scalar: bool, takers: Sequence[str] = ()) -> Read:
+def read_of(code: str, *, scalar: bool, takers: Sequence[str] = (), func: str = "") -> Read:
     """The read of a number, or of a tensor, in the line ``code``.
 
-    ``takers``: the statements that take what the line binds; of a test the test itself, with what leaves the loop.
+    ``takers``: the statements that take what the line binds; of a test the test itself, with what leaves the loop; of
+    what is returned first the one that calls the line's function, ``func``.
     """
     tree = parsed(next((one for one in takers if one.startswith(code)), code), parts=True)
     if tree is None:
@@ -89,19 +90,22 @@ def read_of(code: str, *, scalar: bool, takers: Sequence[str] = ()) -> Read:
         asked = ((_use(node, above), _asker(node, above)) for node in _asked(tree))
         reads = [Read(min(use, Use.DECIDES) if name in PICKS else use, name, False, words) for use, name in asked]
     read = min(reversed(reads), key=lambda read: read.use, default=Read(Use.OTHER, words=words))
-    return read if read.use < Use.WHOLE else _taken(read, tree, takers)
+    return read if read.use < Use.WHOLE else _taken(read, tree, takers, func.rpartition(".")[2])
 
 
-def _taken(read: Read, tree: ast.AST, takers: Iterable[str]) -> Read:
-    """The read of a line that gives the value a name, by what takes that, and what is computed of it."""
+def _taken(read: Read, tree: ast.AST, takers: Iterable[str], func: str) -> Read:
+    """The read of a line that gives the value a name, or returns it, by what takes that, and what is computed of it."""
     bound = _bound(tree)
+    returns = any(isinstance(one, ast.Return) for one in ast.walk(tree))
     for code in takers:
         taker = parsed(code, parts=True)
         if taker is None:
             continue
         above = {child: node for node in ast.walk(taker) for child in ast.iter_child_nodes(node)}
-        spots = [one for one in ast.walk(taker) if isinstance(one, ast.Name | ast.Attribute)]
-        uses = [_use(one, above) for one in spots if isinstance(one.ctx, ast.Load) and ast.unparse(one) in bound]
+        loaded = (one for one in ast.walk(taker) if isinstance(getattr(one, "ctx", None), ast.Load))
+        spots = [one for one in loaded if ast.unparse(one) in bound]
+        spots += [one for one in ast.walk(taker) if returns and called(one) == func]
+        uses = [_use(one, above) for one in spots]
         if not uses:
             continue
         if max(uses) >= Use.WHOLE:

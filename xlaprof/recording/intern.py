@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TEXT_LIMIT = 65_536
 STACK_LIMIT = 65_536
 _SAME_LIMIT = 1_024
+_NOWHERE = RawFrame("", 0, "")
 _TOO_MANY = "(too many different names)"
 
 
@@ -92,6 +93,7 @@ class Interner:
         self._threads: dict[int, str] = {}
         self._numbered: weakref.WeakKeyDictionary[threading.Thread, int] = weakref.WeakKeyDictionary()
         self._library: dict[tuple[RawFrame, bool], Frame] = {}  # the writer's own, as these:
+        self._takers: dict[tuple[str, int, str, int], tuple[str, ...]] = {}
         self._codes: dict[str, int] = {"": 0}  # its Text lines bypass the queue
         import asyncio  # slow to import, and of no use to programs that do not record
 
@@ -182,9 +184,20 @@ class Interner:
             self._library_frame(one, ids, write) for one, ids in zip(called, new.names[len(frames) :], strict=True)
         ]
         depths = [one.depth for one in called]
-        innermost = called[0].frame if depths and not depths[0] else new.frames[0] if new.frames else None
-        taken = [] if innermost is None else [self._code(one, write) for one in takers(innermost.file, innermost.line)]
-        return Stack(new.id, frames, new.module, libraries, depths, taken)
+        inner, outer = (*new.frames, _NOWHERE, _NOWHERE)[:2]
+        if depths and depths[0] < 2:  # a library's line is the innermost, or calls the function of the innermost
+            inner, outer = inner if depths[0] else called[0].frame, _NOWHERE
+        taken = self._taken(inner, outer)
+        return Stack(new.id, frames, new.module, libraries, depths, [self._code(one, write) for one in taken])
+
+    def _taken(self, inner: RawFrame, outer: RawFrame) -> tuple[str, ...]:
+        """What takes the value of a line: of the same one for most stacks."""
+        key = inner.file, inner.line, outer.file, outer.line
+        if (known := self._takers.get(key)) is None:
+            if len(self._takers) >= _SAME_LIMIT:
+                self._takers.clear()
+            known = self._takers[key] = takers(inner.file, inner.line, (outer.file, outer.line))
+        return known
 
     def _library_frame(self, one: Called, ids: tuple[int, int], write: Callable[[Text], None]) -> Frame:
         """The same objects for most stacks: what drives a program calls it all along."""

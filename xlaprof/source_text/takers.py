@@ -1,7 +1,8 @@
 """What takes the value that a line binds: "if error < tol: break" for ``error = residual.item()`` further up.
 
 A line that gives a value its name says nothing of what needs it. The other statements of its loop do: those that use
-the name, and those that use what was computed of it. After the loop nothing needs it in each turn.
+the name, and those that use what was computed of it. After the loop nothing needs it in each turn. What a line returns
+is taken by the statement that called its function, and by what takes that.
 """
 
 from __future__ import annotations
@@ -18,21 +19,26 @@ _WIDE = 12  # lines of a statement
 _LONGEST = 200  # signs of one that is told
 _NAME = r"[A-Za-z_][\w.]*"
 _BINDS = re.compile(rf"({_NAME}(?:\s*,\s*{_NAME})*)\s*(?::[^=]*)?=(?!=)\s*(?=\S)")
+_BRACKETS = re.compile(r"#.*|\"[^\"]*\"|'[^']*'|[()\[\]{}]")  # comments and strings hide theirs
+_OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 _TESTS = ("if ", "elif ")
 _LEAVES = re.compile(r"(break|return)\b")
 
 
-def takers(file: str, line: int) -> tuple[str, ...]:
+def takers(file: str, line: int, caller: tuple[str, int] = ("", 0)) -> tuple[str, ...]:
     """The statements of the loop around ``line``, or of the rest of its function, that take what it binds, as text.
 
     They come in the order in which they run, from the line on and around the loop. A test has the statement that leaves
-    the loop with it, where there is one; a line that is such a test itself is its own taker.
+    the loop with it, where there is one; a line that is such a test itself is its own taker. ``caller``: file and line
+    of what called the line's function.
     """
     lines = linecache.getlines(file)
     if not 0 < line <= len(lines):
         return ()
     start, end = _statement(lines, line - 1, 0, len(lines))
     text = _joined(lines, start, end)
+    if text.startswith("return ") and (call := _call(*caller)):
+        return (call, *(one for one in takers(*caller) if one != call))[:_MOST]
     if text.startswith(_TESTS):
         told = _told(lines, file, start, end, text)
         return (told,) if told != text else ()
@@ -52,6 +58,15 @@ def takers(file: str, line: int) -> tuple[str, ...]:
         if binds is not None:
             names += [one for one in _split(binds[1]) if one not in names]
     return tuple(found)
+
+
+def _call(file: str, line: int) -> str:
+    """The statement that a line is a part of."""
+    lines = linecache.getlines(file)
+    if not 0 < line <= len(lines):
+        return ""
+    start, end = _statement(lines, line - 1, 0, len(lines))
+    return _told(lines, file, start, end, _joined(lines, start, end))[:_LONGEST]
 
 
 def _split(names: str) -> list[str]:
@@ -114,8 +129,8 @@ def _depth(lines: list[str]) -> tuple[int, int]:
     """Brackets that the lines open and do not close: the fewest on the way, and at their end."""
     depth = least = 0
     for text in lines:
-        for sign in re.sub(r"#.*|\"[^\"]*\"|'[^']*'", "", text):
-            depth += (sign in "([{") - (sign in ")]}")
+        for sign in _BRACKETS.findall(text):
+            depth += (sign in _OPEN) - (sign in _CLOSE)
             least = min(least, depth)
     return least, depth
 

@@ -264,6 +264,7 @@ def advise_read(
     words: Vocabulary = STANDARD,
     turns: Place = NOWHERE,
     takers: Sequence[str] = (),
+    func: str = "",
     *,
     seldom: bool = False,
     many: bool = False,
@@ -272,12 +273,12 @@ def advise_read(
 
     ``every``: steps between the reads advised; :data:`ONCE`: they lie in a loop between the steps; :data:`LATER`: they
     come seldom already. ``turns``: the head of a loop whose turns within the step such a value decides on. ``takers``:
-    the statements that take what the line binds. ``seldom``: to read less often gains nothing: they come every so many
-    turns already, or a turn more costs more than a read. ``many``: numbers are read at once, as one for each of many
-    environments.
+    the statements that take what the line binds, or returns from ``func``. ``seldom``: to read less often gains
+    nothing: they come every so many turns already, or a turn more costs more than a read. ``many``: numbers are read at
+    once, as one for each of many environments.
     """
     scalar = op in SCALARS
-    read = read_of(code, scalar=scalar, takers=takers)
+    read = read_of(code, scalar=scalar, takers=takers, func=func)
     via = "" if read.written and via.rpartition(".")[2] not in _SPECIAL else via
     inside = "" if via or read.name else _called_there(code)
     name = _named(via or inside.removeprefix(_CALLED)) or read.name or inside * scalar

@@ -53,7 +53,8 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     code = place.acting.code
     head = facts.names.loop(reads.stacks[0]).acting.code
     takers = facts.names.takers(reads.stacks[0]) or (head,)  # recordings of earlier versions have the loop's head alone
-    way = advise_read(reads.op, reads.via, code, often, facts.words, turns, takers, seldom=seldom, many=many)
+    func = place.acting.func
+    way = advise_read(reads.op, reads.via, code, often, facts.words, turns, takers, func, seldom=seldom, many=many)
     read, barrier = facts.names.bracket(reads.stacks[0], reads.barrier) if reads.barrier else (NOWHERE, NOWHERE)
     follows = _follows(read, barrier)
     of_the_same = sum(takes_of_the_same(one, reads.barrier, way.at_once) for one in reads.graphs)
