@@ -44,6 +44,16 @@ class Filter(nn.Module):
         return state.sum()
 
 
+class Prior(Filter):
+    """The same, and one turn before the loop, with the same function."""
+
+    def forward(self, fixes: Any) -> Any:
+        state = self.turn(fixes[:, 0], fixes[:, 0])
+        for hour in range(1, fixes.shape[1]):
+            state = self.turn(state, fixes[:, hour])
+        return state.sum()
+
+
 class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -103,6 +113,15 @@ def compiled(path: Path, program: Callable[[], Any]) -> Observed:
 
 def graphs(observed: Observed) -> list[DynamoCompile]:
     return [one for one in observed.of(DynamoCompile) if one.ops and not one.backward]
+
+
+def test_a_function_that_is_called_before_the_loop_too_has_its_turns_in_the_loop(tmp_path: Path) -> None:
+    seen = compiled(tmp_path / "run.log", lambda: torch.compile(Prior(), backend="eager")(HOURS))
+    (made,) = graphs(seen)
+    slow = [replace(one, dur=20_000_000_000, phases={}) if one == made else one for one in seen.events]
+    (finding,) = (one for one in Run().feed_all(slow).report().findings if one.kind == "unrolled_loop")
+    assert made.turns == 11
+    assert finding.place.line == line_of(Prior, "for hour in")
 
 
 def test_the_loop_of_a_compiled_function_is_told_with_its_turns_where_they_take_long_to_compile(tmp_path: Path) -> None:

@@ -56,6 +56,29 @@ def test_a_python_loop_in_a_jitted_function_is_found_by_its_line(turns: int, tmp
     assert "jax.lax.scan" in finding.advice
 
 
+def test_a_function_that_is_also_called_beside_the_loop_is_told_apart_by_its_callers(tmp_path: Path) -> None:
+    """A payoff: of the last day, and twice on each day before."""
+
+    def payoff(x: Any) -> Any:
+        return jnp.maximum(1.0 - x, 0.0)
+
+    @jax.jit
+    def price(x: Any) -> Any:
+        value = payoff(x)
+        for day in range(150):
+            held = value * 0.99 + payoff(x * 0.5)
+            now = payoff(x * day)
+            value = jnp.where(now > held, now, held)
+        return value
+
+    found, events = report(tmp_path / "run.log", lambda: price(jnp.ones(4)))
+    [made] = [one for one in events if isinstance(one, JitCompile) and one.ops > 1_000]
+    assert made.turns == 150, "the payoff's line stands on two ways into the loop, and on one beside it"
+    assert made.loop_ops > 0.95 * made.ops
+    [finding] = [one for one in found.findings if one.kind == "unrolled_loop"]
+    assert finding.place.code == "for day in range(150):"
+
+
 def test_of_loops_within_loops_the_outermost_is_named(tmp_path: Path) -> None:
     def layers(x: Any) -> Any:
         for turn in range(6):

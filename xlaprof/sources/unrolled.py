@@ -30,25 +30,25 @@ class Unrolled(NamedTuple):
 
 
 def most_repeated(ops: Iterable[tuple[str, tuple[_Line, ...]]], frame: Callable[[_Line], RawFrame]) -> Unrolled:
-    """Of operations, each with its name and the lines of the program that made it, innermost first."""
-    made: Counter[tuple[str, _Line]] = Counter()
-    stacks: dict[_Line, tuple[_Line, ...]] = {}
+    """Of operations, each with its name and the lines of the program that made it, innermost first.
+
+    A function that is called at several lines makes other operations at each.
+    """
+    made: Counter[tuple[str, tuple[_Line, ...]]] = Counter()
     count = 0
     for name, stack in ops:
         count += 1
         if stack:
-            made[name, stack[0]] += 1
-            stacks.setdefault(stack[0], stack)
+            made[name, stack[:_KEPT]] += 1
     if not made:
         return Unrolled(count)
-    (_, line), most = made.most_common(1)[0]
+    (_, path), most = made.most_common(1)[0]
     # a backward pass makes some operations of a line several times: the turns are as many as the rarest ones
-    place = frame(line)
-    here = (times for (_, where), times in made.items() if where[0] == line[0] and frame(where) == place)
+    place = frame(path[0])
+    here = (times for (_, way), times in made.items() if way[1:] == path[1:] and frame(way[0]) == place)
     turns = min(times for times in here if times * _SEVERAL >= most)
     within = sum(times for times in made.values() if times * 2 >= turns)
-    frames = (frame(one) for one in stacks[line][:_KEPT])
-    return Unrolled(count, turns, tuple(each for one in frames for each in _with_loops(one)), within)
+    return Unrolled(count, turns, tuple(each for one in path for each in _with_loops(frame(one))), within)
 
 
 def _with_loops(one: RawFrame) -> Iterator[RawFrame]:
