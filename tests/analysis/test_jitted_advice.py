@@ -360,6 +360,26 @@ def test_what_is_told_of_a_loop_is_of_the_loop_and_not_of_the_set_up_before_it(e
         assert "the body of the loop at line 38" in one.advice
 
 
+@pytest.mark.parametrize(("spent", "told"), [(2, False), (8, True)])
+def test_what_calls_a_function_back_was_chosen_and_needs_its_value(spent: float, told: bool) -> None:
+    """SciPy's search evaluates on the device: told where the waits are a quarter of the run, with what spares them."""
+    story = Jitted()
+    search = ("best = minimize(misfit, start)",)
+    read = story.line(44, "return float(value)", func="fit.<locals>.misfit", outer=(90,), loops=(0, 88), takers=search)
+    for turn in range(240):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.execute("step", 10, story.call)
+            story.spend(2)
+            story.read(read, "jax.Array: one number")
+            story.spend(spent)
+    found = story.found("transfer")
+    assert bool(found) is told
+    if found:
+        assert "a search that runs on the device itself" in found[0].advice
+
+
 @pytest.mark.parametrize(("every", "told"), [(1, True), (8, False)])
 def test_a_read_that_comes_every_so_many_turns_is_not_advised_to_come_every_so_many(every: int, told: bool) -> None:
     """A relaxation that looks at its residual, and stops when that is small."""

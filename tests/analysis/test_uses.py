@@ -7,7 +7,7 @@ from story import Story
 
 from xlaprof.analysis.evidence.reading import ONCE, SCALAR, advise_read
 from xlaprof.analysis.statements import draws_one
-from xlaprof.analysis.uses import Use, read_of, selection
+from xlaprof.analysis.uses import Use, is_called_back, read_of, selection
 from xlaprof.sources.jax import Jax
 
 
@@ -186,6 +186,10 @@ def test_a_line_that_draws_one_number_has_a_method_that_can_draw_many(code: str,
         ("loss = float(loss)", ["step(loss)"], Use.OTHER),
         ("loss = float(loss)", [], Use.OTHER),
         ("total += float(loss)", ["if total > 3: break"], Use.ADDS_UP),  # it says itself what it does
+        ("dt = 0.3 / speed.item()", ["r = dt * 2", "h = h - r * flux(h)", "time += dt"], Use.OTHER),  # at once
+        ("loss = float(loss)", ["scaled = loss / 3", "print(scaled)"], Use.LOGS),
+        ("loss = float(loss)", ["losses[turn] = loss"], Use.LOGS),
+        ("loss = float(loss)", ["schedule.step(loss)", "print(loss)"], Use.OTHER),
     ],
 )
 def test_a_line_that_gives_the_value_a_name_uses_it_as_its_takers_do(line: str, takers: list[str], use: Use) -> None:
@@ -205,6 +209,32 @@ def test_a_line_that_gives_the_value_a_name_uses_it_as_its_takers_do(line: str, 
 )
 def test_what_a_function_returns_is_used_as_its_call_is(takers: list[str], use: Use) -> None:
     assert read_of("return x.norm().item()", scalar=True, takers=takers, func="Model.measured").use == use
+
+
+def test_a_number_that_is_computed_with_is_to_stay_a_tensor() -> None:
+    """The largest stable step of a simulation: nothing can be done without it, a step later neither."""
+    takers = ("dt = self.time_step()", "h = h - dt * flux(h)", "time += dt")
+    way = advise_read(SCALAR, "", "return 0.3 / speed.item()", 100, takers=takers, func="Sim.time_step")
+    assert way.advice.startswith("Compute with the tensor itself, on the device, in place of the number (`h = h - dt")
+    way = advise_read(SCALAR, "", "return loss.item()", 100, takers=("losses.append(step(x))",), func="step")
+    assert way.advice.startswith("Keep the loss on the device"), "a list can have it later"
+
+
+@pytest.mark.parametrize(
+    ("code", "takers", "back"),
+    [
+        ("return float(value), np.asarray(grad)", ("best = minimize(fun, x0, jac=True)",), True),
+        ("return float(value)", ("best = minimize(self.fun, x0)",), True),
+        ("return float(value)", ("best = search(fun(x0), fun)",), False),
+        ("return float(value)", ("error = fun(x0)",), False),
+        ("return float(value)", (), False),
+        ("value = float(value)", ("best = minimize(fun, x0)",), False),
+    ],
+)
+def test_what_is_returned_to_a_call_that_was_given_the_function_goes_to_what_calls_it_back(
+    code: str, takers: tuple[str, ...], back: bool
+) -> None:
+    assert is_called_back(code, takers, "fit.<locals>.fun") is back
 
 
 def test_whoever_is_known_to_end_the_loop_is_advised_so_without_an_if() -> None:

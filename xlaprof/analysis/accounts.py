@@ -92,7 +92,8 @@ class _Bill:
     def explain(self, finding: Finding, ns: float, aside: bool = False) -> None:
         """``aside``: the finding was set aside, for nothing but another library changes it, or for it costs little."""
         if ns > 0 and aside:
-            why = f"{whose(finding.place.acting)} own" if finding.place.library else "compiled again, and it is small"
+            small = "compiled again, and it is small" if finding.kind != "transfer" else "reads that the host needs"
+            why = f"{whose(finding.place.acting)} own" if finding.place.library else small
             self.normal[f"{why}, at {short(finding.place)}"] += ns
         elif ns > 0:
             self.explained += ns

@@ -40,6 +40,7 @@ class Read(NamedTuple):
     written: bool = False  # the line reads by itself, as with .item()
     words: frozenset[str] = frozenset()  # names and attributes of the line
     computed: bool = False  # the line computes the value that it reads; else it was kept
+    taker: str = ""  # the first statement further on that takes the value, where one is known
 
 
 _COPIES = ("tolist", "cpu", "numpy")
@@ -94,9 +95,13 @@ def read_of(code: str, *, scalar: bool, takers: Sequence[str] = (), func: str = 
 
 
 def _taken(read: Read, tree: ast.AST, takers: Iterable[str], func: str) -> Read:
-    """The read of a line that gives the value a name, or returns it, by what takes that, and what is computed of it."""
+    """The read of a line that gives the value a name, or returns it, by what takes that, and what is computed of it.
+
+    What needs the value at once counts before what only keeps or shows it.
+    """
     bound = _bound(tree)
     returns = any(isinstance(one, ast.Return) for one in ast.walk(tree))
+    found: dict[Use, str] = {}
     for code in takers:
         taker = parsed(code, parts=True)
         if taker is None:
@@ -105,13 +110,21 @@ def _taken(read: Read, tree: ast.AST, takers: Iterable[str], func: str) -> Read:
         loaded = (one for one in ast.walk(taker) if isinstance(getattr(one, "ctx", None), ast.Load))
         spots = [one for one in loaded if ast.unparse(one) in bound]
         spots += [one for one in ast.walk(taker) if returns and called(one) == func]
-        uses = [_use(one, above) for one in spots]
-        if not uses:
+        if not spots:
             continue
-        if max(uses) >= Use.WHOLE:
+        read = read._replace(words=read.words | frozenset(names(taker)))
+        use = min(_use(one, above) for one in spots)
+        targets = [target for one in nodes(code, ast.Assign) for target in one.targets]
+        if use >= Use.WHOLE and targets:
             bound |= _bound(taker)
-        read = read._replace(use=min(read.use, *uses), words=read.words | frozenset(names(taker)))
-    return read
+            if any(isinstance(one, ast.Subscript) for one in targets):
+                found.setdefault(Use.LOGS, code)
+        elif use == Use.UPDATES:  # of a number or of a tensor: the value is computed with
+            found.setdefault(Use.OTHER, code)
+        else:
+            found.setdefault(use, code)
+    use = min((one for one in found if one < Use.ADDS_AT), default=max(found, default=read.use))
+    return read._replace(use=use, taker=found.get(use, ""))
 
 
 def _bound(tree: ast.AST) -> set[str]:
@@ -265,6 +278,17 @@ def _is_sum(target: ast.expr, value: ast.expr) -> bool:
     """Whether it is the target and something else."""
     sides = [value.left, value.right] if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) else []
     return ast.unparse(target) in map(ast.unparse, sides)
+
+
+def is_called_back(code: str, takers: Sequence[str], func: str) -> bool:
+    """Whether the line returns a value from ``func``, which nothing of the program calls there, but which a call is
+    given: ``minimize(func, start)``. What calls it back, as SciPy's search, goes on by the value."""
+    tree, name = parsed(code, parts=True), func.rpartition(".")[2]
+    if tree is None or not takers or not any(isinstance(one, ast.Return) for one in ast.walk(tree)):
+        return False
+    calls = nodes(takers[0], ast.Call)
+    handed = any(name in names(one) for call in calls for one in given(call))
+    return handed and not any(called(call) == name for call in calls)
 
 
 # -- a name, and what a line does with it

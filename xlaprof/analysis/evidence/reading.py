@@ -168,6 +168,11 @@ _KEEP = _Way(
     + "print({words.arrays}.stack({kept}).tolist()){comment}\n    {kept}.clear()",
 )
 _ITSELF = "as positions ({words.take}, {words.write}), or in a mask ({words.arrays}.arange(largest) < size)"
+#: of a number that other statements compute with
+_COMPUTES = _Way(
+    "Compute with the {tensor} itself, on the device, in place of the number (`{taker}`), where that is arithmetic; "
+    "what is only shown, read {often}{end}",
+)
 #: of a number that the device computes
 _COMPUTED = _Way(
     "Use the tensor itself in place of the number: " + _ITSELF + "; or compute the number where it comes from, before "
@@ -295,6 +300,8 @@ def advise_read(
         way = _ACT_FOR_MANY
     elif way is _KEEP and once and "append" in read.words:
         way = _STACK
+    elif way is _USES[Use.OTHER] and scalar and read.taker:
+        way = _COMPUTES
     fewer = "" if seldom else f", or test the condition only every {MANY} turns"
     often = {ONCE: "once, after the loop", LATER: "a step later, when it is computed"}
     value = "loss" if any("loss" in word for word in read.words) else "value"
@@ -302,6 +309,8 @@ def advise_read(
     advice = way.advice.format(
         often=often.get(every, f"every {every} steps"),
         seldom=fewer,
+        taker=read.taker,
+        tensor="array" if words.arrays != STANDARD.arrays else "tensor",
         end="" if once else ", or at the end",
         value=of_all if once else value,
         stops="" if once else "stops or ",

@@ -26,8 +26,9 @@ from xlaprof.analysis.evidence.reads import (
 from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
-from xlaprof.analysis.principles import HABIT, MANY
+from xlaprof.analysis.principles import HABIT, LARGE, MANY
 from xlaprof.analysis.recompiles.extra import groups
+from xlaprof.analysis.uses import is_called_back
 from xlaprof.text.quantities import duration
 from xlaprof.vocabulary import fill
 
@@ -64,6 +65,10 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     if elements:
         at_once = fill(ELEMENTS, to_host=facts.words.to_host).removesuffix(".")
         way = way._replace(advice=at_once, remedy="", is_when=False, purpose="")
+    back = is_called_back(code, takers, func)
+    if back:
+        at_once = "Only a search that runs on the device itself needs no read: what calls this function goes on by it"
+        way = way._replace(advice=at_once, remedy="", is_when=False, purpose="for what calls its function back")
     purpose = f" {way.purpose}" if way.purpose else ""
     after = f", after the barrier ({named(barrier)})" * bool(
         barrier.line and way.is_when and "barrier" not in way.advice and not follows
@@ -101,6 +106,8 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         in_steps=tally.rhythm.steps,
         also=(barrier, turns),
         remedy=way.remedy,
+        # what calls back was chosen, and needs the value: a finding only where that may have been done unawares
+        trifle=True if back and reads.cost_s < LARGE * facts.total_s else None,
         ended_by=way.option or ("elements" if taken else "decides", place.acting.at),
     )
 
