@@ -64,6 +64,7 @@ ELSEWHERE = {
     "Do without the reset": "test_without_the_reset_nothing_is_compiled_again",
     "Look for something that grows with the number of steps": "test_steps_that_go_through_all_earlier_ones_get_slower",
     "Put a barrier (sync()) between its parts": "test_two_graphs_of_half_the_size_are_no_finding",
+    "Compute with the {tensor} itself": "test_a_step_size_that_stays_a_tensor_is_read_no_more",
 }
 _LIGHTNING = "Lightning is no dependency of the tests: benchmarks/wild/lightning_fit.py"
 _TRAINER = "a Trainer takes ten seconds: benchmarks/wild.py runs it"
@@ -146,6 +147,7 @@ NOT_TAKEN = {
     "Mend what the message says": "what cannot be compiled is the program's own mistake",
     "Unexpected recompilation": "PyTorch's words, which no advice is made of",
     "Call the metric's compute() once": "torchmetrics is no dependency of the tests",
+    "Only a search that runs on the device": "another search than SciPy's is another program",
 }
 
 

@@ -1,0 +1,32 @@
+"""Advice on a read by what takes its value further on is taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.advice.kept_values import loop
+from tests.advice.taken import Case, take
+
+
+def pace_of(x: Any) -> float:
+    return 0.5 / (1 + x.norm().item())
+
+
+def paced(n: int, x: Any) -> Any:
+    pace = pace_of(x)
+    half = pace / 2
+    return x - half * x.tanh()
+
+
+def paced_on_the_device(n: int, x: Any) -> Any:
+    half = 0.5 / (1 + torch.linalg.vector_norm(x)) / 2
+    return x - half * x.tanh()
+
+
+def test_a_step_size_that_stays_a_tensor_is_read_no_more(tmp_path: Path) -> None:
+    """A helper returns the number, another line halves it, and a third computes with that: no step can do without."""
+    words = "Compute with the tensor itself, on the device, in place of the number (`return x - half * x.tanh()`)"
+    take(Case("a step size", "transfer", loop(paced), words, loop(paced_on_the_device)), tmp_path)
