@@ -204,3 +204,28 @@ def test_what_a_turn_leaves_pending_after_its_barrier_is_one_cause_and_no_other_
     (finding,) = [one for one in told(train) if one.kind == "recompile"]
     assert finding.cause.startswith("Each turn of a loop leaves what this line records, behind its barrier")
     assert "as the first thing of each turn" in finding.advice
+
+
+def test_what_one_loop_leaves_begins_the_first_graph_of_another_loop_too(told: Told) -> None:
+    """The sum that a training empties after its last report: the sampling that follows begins with that, and its
+    second step without."""
+    weight, total = torch.ones(7, 7).to("xla"), torch.zeros(()).to("xla")
+    xr.sync()
+
+    def story() -> None:
+        for step in range(24):
+            total.add_((torch.rand(13, 7).to("xla") @ weight).sinh().mean())
+            xr.sync()
+            if step % 6 == 5:
+                total.item()
+                total.zero_()  # here
+        x = torch.rand(5, 7).to("xla")
+        for _ in range(8):
+            x = torch.softmax((x @ weight).cosh(), -1)
+            xr.sync()
+
+    (finding,) = [one for one in told(story) if one.kind == "recompile"]
+    assert finding.place.code == "total.zero_()  # here"
+    assert finding.count == 2, "a step of the training, and one of the sampling"
+    assert "begins the graph of the step that follows" in finding.cause
+    assert "sync()) after it" in finding.advice

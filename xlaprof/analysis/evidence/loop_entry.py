@@ -71,9 +71,14 @@ def left_pending(facts: Facts, record: CompileRecord) -> int:
     return sides[turns.index({True})][0]
 
 
+def begins_apart(change: Change) -> bool:
+    """Whether one of the two graphs begins with work that the other has not, and lacks none of its."""
+    return change.what == "operation" and not (change.role or change.position or (change.added and change.removed))
+
+
 def begins_with_more(change: Change) -> bool:
-    """Whether the graph begins with work that the other has not, and lacks none of it."""
-    return change.what == "operation" and not (change.role or change.position or change.removed)
+    """Whether it is the new graph that begins with such work."""
+    return begins_apart(change) and not change.removed
 
 
 def is_behind(facts: Facts, stack: int, barrier: int) -> bool:

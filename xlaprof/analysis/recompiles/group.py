@@ -8,7 +8,7 @@ from operator import le
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.loop_entry import begins_with_more, is_behind
+from xlaprof.analysis.evidence.loop_entry import begins_apart, is_behind
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.principles import HABIT, LITTLE, MOST
@@ -69,10 +69,17 @@ def is_chosen(change: Change) -> bool:
 
 
 def is_carried(facts: Facts, group: Group) -> bool:
-    """Whether the graph begins with work that the others have not, and that is all: what a condition decides on, or
-    what each turn of the barrier's loop computes behind the barrier."""
-    change, record = group.first, group.extras[0].record
-    if group.sort != "operation" or not begins_with_more(change):
+    """Whether graphs begin with work that others have not, and that is all: what a condition decides on, or what each
+    turn of the barrier's loop computes behind the barrier. Graphs of another barrier, as of an evaluation that follows,
+    may begin with it as well."""
+    if group.sort != "operation" or not all(begins_apart(extra.change) for extra in group.extras):
+        return False
+    return any(_is_carried(facts, extra) for extra in group.extras)
+
+
+def _is_carried(facts: Facts, extra: Extra) -> bool:
+    change, record = extra.change, extra.record
+    if change.removed:
         return False
     if change.condition:
         return len(record.parts) == 1 and record.parts[0].size == change.added > 0
