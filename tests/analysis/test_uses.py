@@ -7,7 +7,7 @@ from story import Story
 
 from xlaprof.analysis.evidence.reading import ONCE, SCALAR, advise_read
 from xlaprof.analysis.statements import draws_one
-from xlaprof.analysis.uses import Use, is_called_back, read_of, selection
+from xlaprof.analysis.uses import Use, indexed_by, is_called_back, needed_for, read_of, selection
 from xlaprof.sources.jax import Jax
 
 
@@ -269,3 +269,26 @@ def test_who_acts_for_many_at_a_time_already_is_advised_a_copy_of_the_network() 
     assert "environments" not in acted(asks, 64 * 8)
     assert acted(asks, 64 * 8).startswith("Where the network is small, act with a copy of it on the CPU")
     assert "environments at a time" in acted("seen = env.obs.cpu()", 84 * 84)
+
+
+@pytest.mark.parametrize(
+    ("code", "lists"),
+    [
+        ("x = x * tide.heights[hour - 1] + tide.flows[hour]", ["tide.heights", "tide.flows"]),
+        ("x = x + rows[min(self.hour, 5)]", ["rows"]),
+        ("level = (x * tide.heights[hour]", ["tide.heights"]),  # a statement that goes on at the next line
+        ("x = stages[hour](x)", []),  # functions, and modules: no tensor holds them
+        ("x = stages[hour].weight * x", []),
+        ("x = table[:hour]", []),
+        ("x = table[:, hour]", []),
+        ("x = table[torch.arange(hour, hour + 3)]", []),
+        ("x = x * hours[at]", []),
+    ],
+)
+def test_lists_are_told_that_a_line_indexes_with_a_number(code: str, lists: list[str]) -> None:
+    assert indexed_by(code, "self.hour" if "self" in code else "hour") == lists
+
+
+def test_what_a_tensor_is_filled_with_is_no_size() -> None:
+    assert needed_for("x = torch.full((len(x),), level)", "level") == ""
+    assert needed_for("x = torch.full((level,), 1.0)", "level") == "size"

@@ -18,7 +18,7 @@ from torch._dynamo.decorators import mark_unbacked
 
 from tests.sources.advised import Case, T, calls, times, with_config
 from tests.sources.changing_values import CHANGING
-from tests.sources.kept_lists import kept, recent, sung, voiced, weighted
+from tests.sources.kept_lists import kept, recent, sounded, sung, voiced, weighted
 from tests.sources.made_anew import Distances, Gated, gate, gates
 from tests.sources.needed_numbers import Buffered, Counting, Looping, cutting
 from tests.sources.observed import Observed, observing
@@ -416,6 +416,12 @@ RECOMPILATIONS = [
         calls(weighted, *((T(3), [0.1 * n, 0.5, 0.2 * n]) for n in range(1, 5))),
         "Make one tensor of ",
         calls(weighted, *((T(3), torch.tensor([0.1 * n, 0.5, 0.2 * n])) for n in range(1, 5))),
+    ),
+    Case(
+        "lists that a number indexes",
+        sounded(tensors=False),
+        "Make one tensor of envelope.bright and envelope.loud, each, once, outside the compiled function and the loop",
+        sounded(tensors=True),
     ),
     Case(
         "number read from a tensor",

@@ -342,11 +342,28 @@ def needed_for(code: str, name: str) -> str:
         elif isinstance(node, ast.Slice):
             parts = [("size", node.lower), ("size", node.upper)]
         elif isinstance(node, ast.Call) and called(node) in SIZED:
-            parts = [("size", one) for one in given(node)]
+            sizes = given(node) if called(node) != "full" else node.args[:1]  # which is filled with the second
+            parts = [("size", one) for one in sizes]
         for need, part in parts:
             if part is not None and name.rpartition(".")[2] in re.findall(r"\w+", ast.unparse(part)):
                 return need
     return ""
+
+
+def indexed_by(code: str, name: str) -> list[str]:
+    """The lists, or other containers, that a line indexes with the number ``name``, under whatever path it has there:
+    ``sched.betas`` of ``sched.betas[t] * x``. Not those whose elements no tensor can hold, which the line calls or
+    takes an attribute of, and not what takes several indices, or a tensor's, which is a tensor already."""
+    tree = parsed(code, parts=True)
+    walked = list(ast.walk(tree)) if tree is not None else []
+    opened = {id(one.func) for one in walked if isinstance(one, ast.Call)}
+    opened |= {id(one.value) for one in walked if isinstance(one, ast.Attribute)}
+    found = (one for one in walked if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load))
+    alone = (one for one in found if not isinstance(one.slice, ast.Slice | ast.Tuple) and id(one) not in opened)
+    last, numbers = name.rpartition(".")[2], {"int", "len", "abs", "min", "max"}
+    known = (one for one in alone if all(called(call) in ("", *numbers) for call in ast.walk(one.slice)))
+    indexed = sorted((one for one in known if last in names(one.slice)), key=lambda one: (one.lineno, one.col_offset))
+    return list(dict.fromkeys(ast.unparse(one.value) for one in indexed))
 
 
 def needed_by_head(code: str, name: str) -> str:

@@ -234,6 +234,8 @@ def _choice(guard: Guard, case: Case) -> str:
 def _number(guard: Guard, case: Case, values: Sequence[str]) -> str:
     """Of a number: a step, a seed, a rate, a size."""
     name, (held, buffer) = _read_in(guard.subject), _holder(guard)
+    if case.indexed:
+        return _index(guard, case)
     if case.function:
         how = f"with {name} in a tensor{buffer}"
         if "drop" in case.function.lower():
@@ -295,6 +297,20 @@ def _number(guard: Guard, case: Case, values: Sequence[str]) -> str:
     if case.need:
         return f"C{varies}: the line {NEEDS[case.need][1]}, which needs a number."
     return f"{tensor} with it; or c{varies}, and all sizes as well."
+
+
+def _index(guard: Guard, case: Case) -> str:
+    """Of a number that the line indexes with: a Python list takes no tensor as an index, and a tensor does."""
+    name, (held, buffer), lists = guard.subject, _holder(guard), enumerated(case.indexed, len(case.indexed))
+    first, each = case.indexed[0], "each of them" if len(case.indexed) > 1 else "it"
+    given = f"pass {name}" if is_argument(guard) else f"keep {held}"
+    return (
+        f"Make one tensor of {lists}{', each,' * (len(case.indexed) > 1)} once, outside the compiled function and the "
+        f"loop that calls it (torch.tensor({first}), or torch.stack() of tensors), {given} as a tensor of one element"
+        f"{buffer}, and take {first}.index_select(0, {name}): the line indexes {each} with {name}, and a list is "
+        f"indexed by a Python number alone, so that {_EACH} What else computes with {name} takes that tensor, too: "
+        f"torch.sqrt() in place of math.sqrt(), {name}.expand() of torch.full(), torch.where() of a condition."
+    )
 
 
 def _can_vary(case: Case) -> bool:

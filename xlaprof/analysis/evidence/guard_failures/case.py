@@ -55,6 +55,7 @@ class Case(NamedTuple):
     others: Sequence[Guard] = ()  # on other inputs whose size changed with it
     objects: int = 0  # of the guards that failed for another object of the class than the one compiled for
     need: str = ""  # what the line needs a Python value for, a key of NEEDS
+    indexed: Sequence[str] = ()  # the lists, or other containers, that the line indexes with the number
     handed_over: bool = True  # the call names the input; else it passes an expression
     asked: str = ""  # the line that made a constant of a size that was a variable
     gradless: bool = False  # of a mode: no version has a backward graph

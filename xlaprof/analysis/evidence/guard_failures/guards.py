@@ -223,7 +223,8 @@ def advice(guard: Guard, case: Case, limit: str = "") -> str:
 
 def remedy(guard: Guard, case: Case) -> str:
     """Code that does what the advice says; empty where the sentence is enough."""
-    if case.backend in FIXED_SHAPES or case.specialized or case.need == "loop":  # a tensor ends no loop
+    # a tensor ends no loop, and is no index of a list
+    if case.backend in FIXED_SHAPES or case.specialized or case.need == "loop" or case.indexed:
         return ""
     alike = [one for one in case.guards if one.subject == guard.subject]
     sizes = (size_of(shape, dim) for one in alike for dim in dims_of(alike) for shape in (one.old, one.new))

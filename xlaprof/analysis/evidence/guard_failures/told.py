@@ -203,6 +203,9 @@ def _case(facts: Facts, recompiles: list[Blamed]) -> Case:
     asked = next((there for one in guards if (there := facts.place(one.asked)).line), NOWHERE)
     failed = [one for record, _, _ in recompiles for one in record.event.guards]
     blamed = {name for one in guards for name in (named(one), one.subject) if name}
+    number = named(spoken)
+    codes = [one.acting.code for one in (asked, place) if one.line]  # what made a constant of it tells more
+    needs = (need for code in codes if (need := uses.needed_for(code, number) or uses.needed_by_head(code, number)))
     return Case(
         guards,
         facts.text(tally.backend) if tally is not None else "",
@@ -211,7 +214,8 @@ def _case(facts: Facts, recompiles: list[Blamed]) -> Case:
         uses.takes_number(place.acting.code, spoken.subject),
         [one for _, one in _sizes_with_it(recompiles)],
         sum(record.another for record in compiled),
-        uses.needed_for(place.acting.code, named(spoken)) or uses.needed_by_head(place.acting.code, named(spoken)),
+        next(needs, ""),
+        list(dict.fromkeys(one for code in reversed(codes) for one in uses.indexed_by(code, number))),
         uses.is_handed_over(facts.place(first.event.stack).acting.code, spoken.subject),
         cited(asked) if asked.line and asked.at != place.at else "",
         is_gradless(facts, first),
