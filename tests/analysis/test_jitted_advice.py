@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from story import MS
 
-from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations
+from xlaprof.events import ArgumentChange, Frame, JitCompile, Look, OutsideOperations, Stack
 
 from .test_jitted import Jitted
 
@@ -398,3 +398,60 @@ def test_a_read_that_comes_every_so_many_turns_is_not_advised_to_come_every_so_m
     (found,) = story.found("transfer")
     assert ("test the condition only every 10 turns" in found.advice) is told
     assert "Run a fixed number of turns" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("sizes", "turns", "found"),
+    [((32, 64, 150), 60, 0), ((32, 64, 150), 20, 1), ((32, 61, 150), 60, 1), ((150, 64, 32, 96), 60, 0)],
+)
+def test_the_largest_of_sizes_to_pad_to_is_as_long_as_the_longest(
+    sizes: tuple[int, ...], turns: int, found: int
+) -> None:
+    """Reports are padded to one of a few lengths before they are sorted into topics; the longest decides the last."""
+    story, shape = Jitted(), "i32[64,{}]".format
+    for turn in range(turns):
+        with story.step("step"):
+            if turn == 0:
+                story.made(ms=3_000)
+            elif turn % 4 == 0 and turn // 4 < len(sizes):
+                old, new = (shape(size) for size in sizes[turn // 4 - 1 : turn // 4 + 1])
+                story.made(ArgumentChange("shape", "words", old, new, 1), ms=3_000, versions=turn // 4)
+            story.execute("step", 5, story.call)
+            story.spend(20)
+    assert len(story.found("recompile")) == found
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_layers_that_are_made_before_a_loop_are_none_of_its_turns(listed: bool) -> None:
+    """A program at module level makes its layers in a comprehension of its own, or in that of a class that a library
+    calls, for 4 s, and then trains them: its loop runs two small operations beside the jitted step."""
+    story, main = Jitted(), {"func": "<module>"}
+    layers = story.line(21, "layers = [dense(one) for one in keys]", library=(_UNDER_EQUINOX,), **main)
+    if not listed:
+        path = (12, "self.layers = [dense(one) for one in keys]", "Speller.__init__"), (21, "net = Speller(keys)", "")
+        (line, code, func), (caller, call, _) = path
+        where, lib = story.text(story.file), story.text("/venv/equinox/_module.py")
+        frames = [
+            Frame(where, line, story.text(func), story.text(code)),
+            Frame(where, caller, story.text("<module>"), story.text(call)),
+        ]
+        layers = 9_000
+        between = Frame(lib, 300, story.text("__call__"), story.text("init(self, *args)"))
+        story.put(Stack(id=layers, frames=frames, library=[between], depths=[1]))
+    drawn = story.line(39, "key, sub = random.split(key)", loops=(38,), **main)
+    mean = story.line(41, "mean = mean * 0.9 + loss", loops=(38,), **main)
+    story.call = story.line(40, "state, loss = step(state, sub)", loops=(38,), **main)
+    for _ in range(40):
+        story.execute("uniform", 0.1, layers)
+        story.emit(Look(story.now, 100 * MS, layers, "python"))
+        story.spend(100)
+    story.emit(OutsideOperations(story.now, story.text("uniform"), 40, layers))
+    for turn in range(300):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.execute("step", 0.1, story.call)
+            story.spend(1)
+    story.emit(OutsideOperations(story.now, story.text("threefry_split"), 300, drawn))
+    story.emit(OutsideOperations(story.now, story.text("mul"), 600, mean))
+    assert story.found("op_by_op") == []

@@ -55,6 +55,12 @@ def _is_chosen(sizes: set[int]) -> bool:
     return len(sizes - {1}) <= 1 or unit >= _ROUND or (unit > 1 and most <= _ROUND * unit)
 
 
+def are_buckets(sizes: Iterable[str]) -> bool:
+    """Whether sizes were chosen to pad to, the last of which need not be round: it is as much as the longest needs."""
+    numbers = sorted({int(one) for one in sizes if one.isdecimal()} - {1})
+    return len(numbers) >= HABIT and are_chosen(map(str, numbers[:-1]))
+
+
 def are_of_one_budget(shapes: Iterable[str]) -> bool:
     """Whether each width has as many rows as one number of elements has room for: padded to one size, all of them would
     be a multiple of the work."""

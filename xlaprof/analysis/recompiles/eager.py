@@ -7,7 +7,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.counted import Matching
@@ -88,7 +88,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
         body = _body(facts, stack, jitted)
         if body is not None and facts.place(stack).at not in again:
             groups.setdefault(body, []).append(stack)
-    groups = {body: _of_the_loop(facts, one, turns) for body, one in groups.items()}
+    groups = {body: _of_the_loop(facts, body, one, turns) for body, one in groups.items()}
     computing = {stack for stack in outside if stack in turns or _computes(facts, stack)}
     many = {
         body: one
@@ -133,15 +133,28 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     return {body: eager for body, eager in found.items() if _is_long(facts, eager)}
 
 
-def _of_the_loop(facts: Facts, stacks: list[int], turns: Container[int]) -> list[int]:
-    """Those of a body's lines that its loop repeats: what the same function does before, as a set-up, is none of them.
-    All, where nobody saw a loop: then what calls the function repeats it."""
-    repeated = [
-        stack
-        for stack in stacks
-        if stack in turns or any(one.loop or nodes(one.code, ast.comprehension) for one in way(facts, stack))
-    ]
+def _of_the_loop(facts: Facts, body: Body, stacks: list[int], turns: Container[int]) -> list[int]:
+    """Those of a body's lines that its loop repeats. What the same function does beside it, as a set-up, is none of
+    them, and neither are few operations of a loop or a comprehension of their own, where another loop calls jitted
+    functions: layers that are made. All, where nobody saw a loop: then what calls the function repeats it."""
+    heads = {stack: head for stack in stacks if (head := _head(facts, body, stack)) is not None}
+    called = {_head(facts, body, stack) for stack in facts.run.jit.callers}
+    count = Counter[tuple[str, str, int]]()
+    for stack, head in heads.items():
+        count[head] += facts.run.jit.outside[stack].count if stack in facts.run.jit.outside else 0
+    set_up = {head for head in count if head not in called and count[head] < _MANY} if called & count.keys() else set()
+    repeated = [stack for stack in stacks if stack in turns or heads.get(stack) not in {None, *set_up}]
     return repeated or stacks
+
+
+def _head(facts: Facts, body: Body, stack: int) -> tuple[str, str, int] | None:
+    """What repeats a line of a body, as of the body's own lines: file, function and line of a loop's head, below 0 that
+    of a comprehension. What its callees loop over is over within one turn. ``None``: nothing."""
+    own = dropwhile(lambda one: (one.file, one.func) != body[:2], way(facts, stack))
+    return next(
+        ((one.file, one.func, one.loop or -one.line) for one in own if one.loop or nodes(one.code, ast.comprehension)),
+        None,
+    )
 
 
 def _of_steps(facts: Facts, stacks: Iterable[int]) -> int:

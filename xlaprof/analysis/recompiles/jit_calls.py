@@ -18,7 +18,7 @@ from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import HABIT, LARGE, LONG_S, MANY, MOST, NAMED, NEARLY_ALL
-from xlaprof.analysis.shapes import are_chosen, are_doubled
+from xlaprof.analysis.shapes import are_buckets, are_chosen, are_doubled
 from xlaprof.analysis.sums import grouped
 from xlaprof.analysis.uses import selection
 from xlaprof.events import ArgumentChange, JitCompile
@@ -313,7 +313,7 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
     shared = calls >= MANY * len(sizes)
     pays = shared or cheap or are_doubled(sizes)
     several = len(sizes) > 2 or (shared and changes[0].dim > 0)  # two sizes of a batch are a whole and a last one
-    return several and are_chosen(sizes) and pays
+    return several and pays and (are_chosen(sizes) or (shared and are_buckets(sizes)))
 
 
 def _modes(record: JitRecord) -> set[str]:
