@@ -5,6 +5,7 @@ A counter, a schedule, layers that are left out by turns: none of them is to be 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,14 @@ def masked(x: Any, k: Any) -> Any:
 
 def picked(x: Any, k: int) -> Any:
     return (torch.sin, torch.cos, torch.tan, torch.exp)[k](x)
+
+
+def spread(x: Any, k: int) -> Any:
+    return x[:k].sum() / math.log(x[:k].shape[0])
+
+
+def spread_masked(x: Any, k: Any) -> Any:
+    return torch.where(torch.arange(8) < k, x, 0).sum() / torch.log(k)
 
 
 class Schedule:
@@ -258,6 +267,12 @@ CHANGING = [
         calls(masked, *((T(3), torch.tensor(k)) for k in (2, 3, 4))),
     ),
     Case(
+        "size that is passed",
+        calls(spread, *((T(8), k) for k in STEPS)),
+        "Take the largest size in each call, and mask with torch.where what is beyond",
+        calls(spread_masked, *((T(8), torch.tensor(k)) for k in STEPS)),
+    ),
+    Case(
         "counter of a module",
         counts(Counting(2), STEPS),
         "or set torch._dynamo.config.allow_unspec_int_on_nn_module = True: PyTorch makes constants of a module's whole",
@@ -279,7 +294,7 @@ CHANGING = [
     Case(
         "position that a module holds",
         wound(passed=False),
-        "Pass self.at as an argument of the call, where it is a variable from its first change on",
+        "pass self.at as an argument of the call, where it is a variable from its first change on",
         wound(passed=True),
         left=1,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,12 @@ class Cutting(torch.nn.Module):
             return x * (torch.arange(8) < 8 - self.last)
         if self.need == "slice":
             return x[: 8 - self.last].sum()
+        if self.need == "entropy":  # of as many, a number of Python's
+            kept = x[: 8 - self.last]
+            return kept.sum() / math.log(kept.shape[0])
+        if self.need == "entropy, masked":
+            left = 8 - self.count
+            return torch.where(torch.arange(8) < left, x, 0).sum() / torch.log(left)
         if self.need == "range":
             return x.sum() - torch.ones(self.last).sum()
         if self.need == "loop":
@@ -42,7 +49,7 @@ def cutting(need: str) -> Callable[[], Any]:
         fast = torch.compile(model, backend="eager")
         for last in (1, 2, 3, 4):
             model.count.fill_(last)
-            if need not in ("mask", "passes"):
+            if need not in ("mask", "passes", "entropy, masked"):
                 model.last = last
             fast(torch.ones(8))
 

@@ -336,6 +336,13 @@ RECOMPILATIONS = [
         )
         for need in ("slice", "range")
     ),
+    Case("attribute of a size", cutting("slice"), "Take the largest size in each call, and mask with", cutting("mask")),
+    Case(
+        "attribute of a size that a number is made of",
+        cutting("entropy"),
+        " where nothing computes a Python number of that size (math.log(x.shape[1])",
+        cutting("entropy, masked"),
+    ),
     Case("attribute of a loop", cutting("loop"), "Run the largest number of passes in each call", cutting("passes")),
     Case("learning rate", scheduled(0.1), "lr=torch.tensor(0.1)", scheduled(torch.tensor(0.1))),
     Case(

@@ -258,11 +258,15 @@ def _number(guard: Guard, case: Case, values: Sequence[str]) -> str:
         )
     # a variable can be a size, and that a module holds it is all that makes a constant of this one
     if _OF_MODULES in guard.hint and case.need in ("", "size") and _can_vary(case):
-        tensor = f"keep {name} in a tensor{buffer}, where the code only computes with it; or " * (not case.need)
-        ways = f"{tensor}pass {name} as an argument of the call, where it is a variable from its first change on, or "
+        tensor = f"Keep {name} in a tensor{buffer}, where the code only computes with it; or "
+        if case.need:  # a size is a variable only as long as nothing asks for the number that it is
+            tensor = (
+                f"{NEEDS[case.need][0]}, with {held} in a tensor{buffer}; or, where nothing computes a Python number "
+                "of that size (math.log(x.shape[1]), the classes of one_hot(), a loop), which is a constant again, "
+            )
         return (
-            f"{ways[:1].upper()}{ways[1:]}set {_OF_MODULES}: PyTorch makes constants of a module's whole numbers, "
-            f"whatever is dynamic, and {_EACH}"
+            f"{tensor}pass {name} as an argument of the call, where it is a variable from its first change on, or set "
+            f"{_OF_MODULES}: PyTorch makes constants of a module's whole numbers, whatever is dynamic, and {_EACH}"
         )
     if not is_argument(guard) and case.need:
         instead, does = NEEDS[case.need]
@@ -284,6 +288,12 @@ def _number(guard: Guard, case: Case, values: Sequence[str]) -> str:
             f"and {_EACH}"
         )
     if case.specialized or (case.dynamic == "True" and _can_vary(case)):
+        if case.need:
+            instead, does = NEEDS[case.need]
+            return (
+                f"{instead}, with {held} in a tensor; or let it take few values: the code {does}, which needs a "
+                f"number, and {_EACH}"
+            )
         return (
             f"The code needs the number (an index, a loop, a slice, a condition), so that each value of {name} has a "
             "graph of its own: use few values, or write it with tensors of one size and a mask."
