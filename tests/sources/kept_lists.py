@@ -118,3 +118,68 @@ def sounded(*, tensors: bool) -> Callable[[], Any]:
             fast(torch.ones(3), torch.tensor([phase]) if tensors else phase)
 
     return program
+
+
+class Tower(torch.nn.Module):
+    """Floors that are built one by one, each on what those below it give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.floors = torch.nn.ModuleList()
+
+    def build(self) -> Any:
+        self.floors.append(torch.nn.Linear(3, 3))
+        return self.floors[-1]
+
+    def forward(self, x: Any) -> Any:
+        for floor in self.floors:
+            x = torch.relu(floor(x))
+        return x
+
+
+def built(*, alone: bool) -> Callable[[], Any]:
+    """Three steps for each floor: of the whole tower, or of what is new, on what those below gave once."""
+
+    def program() -> None:
+        tower, x = Tower(), torch.ones(3)
+        whole = torch.compile(tower, backend="eager")
+        for _ in range(4):
+            with torch.no_grad():
+                below = tower(x)
+            floor = tower.build()
+            new = torch.compile(floor, backend="eager")
+            for _ in range(3):
+                out = torch.relu(new(below)) if alone else whole(x)
+                out.sum().backward()
+
+    return program
+
+
+class Choir(torch.nn.Module):
+    """Voices that sing together: those that it has, or of all those that a mask says."""
+
+    on: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.voices = torch.nn.ModuleDict()
+        self.register_buffer("on", torch.ones(3))
+
+    def forward(self, x: Any) -> Any:
+        return sum(self.on[n] * voice(x) for n, voice in enumerate(self.voices.values()))
+
+
+def joined(*, all_of_them: bool) -> Callable[[], Any]:
+    """A part that other voices sing each time."""
+
+    def program() -> None:
+        choir, names = Choir(), ("bass", "alto", "tenor")
+        known = {name: torch.nn.Linear(3, 3) for name in names}
+        fast = torch.compile(choir, backend="eager")
+        for there in (("bass",), ("alto", "tenor"), ("bass", "tenor")):
+            choir.voices = torch.nn.ModuleDict({name: known[name] for name in (names if all_of_them else there)})
+            if all_of_them:
+                choir.on.copy_(torch.tensor([float(name in there) for name in names]))
+            fast(torch.ones(3))
+
+    return program

@@ -18,7 +18,7 @@ from torch._dynamo.decorators import mark_unbacked
 
 from tests.sources.advised import Case, T, calls, times, with_config
 from tests.sources.changing_values import CHANGING
-from tests.sources.kept_lists import kept, recent, sounded, sung, voiced, weighted
+from tests.sources.kept_lists import built, joined, kept, recent, sounded, sung, voiced, weighted
 from tests.sources.made_anew import Distances, Gated, gate, gates
 from tests.sources.needed_numbers import Buffered, Counting, Looping, cutting
 from tests.sources.observed import Observed, observing
@@ -412,6 +412,13 @@ RECOMPILATIONS = [
     ),
     Case("list that grows", kept(inside=True), " grow outside the compiled function", kept(inside=False)),
     Case("list that grows and is read", recent(rolled=False), "let a tensor of fixed size", recent(rolled=True)),
+    Case("modules that grow", built(alone=False), "Compile what is new in self.floors alone", built(alone=True)),
+    Case(
+        "modules by turns",
+        joined(all_of_them=False),
+        "Let self.voices have all its modules before the first call, and multiply",
+        joined(all_of_them=True),
+    ),
     Case(
         "keys of an argument",
         calls(voiced, *(sung(*names, masked=False) for names in (("bass",), ("bass", "alto"), ("alto", "tenor")))),

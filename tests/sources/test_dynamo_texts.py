@@ -54,6 +54,7 @@ User stack trace:
         ("0/0: self.param_groups[0]['lr'] == 0.00097", "value", "self.param_groups[0]['lr']", "0.00097", ""),
         ("0/0: len(l) == 2     # for v in l", "length", "l", "2", ""),
         ("0/0: len(self.state[self.x]) != 0", "length", "self.state[self.x]", "not empty", ""),
+        ("0/1: len(self._modules['floors']._modules) != 1  # f", "length", "self.floors", "!= 1", ""),
         ("0/3: not self.hist      # len(self.hist)", "length", "self.hist", "0", ""),
         ("0/0: ___check_type_id(flag, 1404), type=<class 'list'>  # f", "type", "flag", "list", ""),
         ("0/0: ___check_obj_id(e, 1404), type=<class '__main__.E'>  # f", "object", "e", "E", ""),

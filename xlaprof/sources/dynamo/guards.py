@@ -192,6 +192,7 @@ _INNER = (
     (re.compile(r"\bL\['(\w+)'\]"), r"\1"),
     (re.compile(r"\.__dict__\['(\w+)'\]"), r".\1"),
     (re.compile(r"(?:\._modules|\._parameters|\._buffers)(?:\['([\w.]+)'\]|\.(\w+))"), r".\1\2"),
+    (re.compile(r"\._modules(?=\)|$)"), ""),  # what a module holds, a ModuleList or ModuleDict, say
     (re.compile(r"\bkwargs\['(\w+)'\]"), r"\1"),
     (re.compile(r"\bG\['__import_(\w+)'\]"), r"\1"),
     (re.compile(r"\bG\['(\w+)'\]"), r"\1"),

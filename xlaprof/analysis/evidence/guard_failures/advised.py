@@ -43,6 +43,8 @@ _READ_TOO = (
     "each call or with a row for each key, and a count in a tensor: else its length stays a part of the graph."
 )
 _EACH = "each of its values has a graph of its own."
+#: of a guard on the modules that a module holds, how many they are or what they are called
+_OF_WHICH_MODULES = re.compile(r"_modules(?:'\])?(?=[),]|$)")
 #: with it PyTorch makes variables of whole numbers that modules hold; its hint names it, wherever one was made constant
 _OF_MODULES = "torch._dynamo.config.allow_unspec_int_on_nn_module = True"
 
@@ -360,7 +362,9 @@ def _otherwise(guard: Guard, case: Case, values: Iterable[str]) -> str:
 
 def keys(guard: Guard, case: Case) -> str:
     """Of a dict whose keys changed."""
-    held = filled(guard)
+    held = filled(guard).removesuffix("._modules")
+    if _OF_WHICH_MODULES.search(guard.text):
+        return _modules(held, case.guards or (guard,))
     if not held.isidentifier():
         return (
             f"Let {held} have all its keys before the first call, with zeros where one has no value yet: each set of "
@@ -369,6 +373,21 @@ def keys(guard: Guard, case: Case) -> str:
     return (
         f"Hand over {held} with the same keys in each call, zeros where one has no value, and a mask of those that "
         "have one, and choose with torch.where: each set of keys has a graph of its own."
+    )
+
+
+def _modules(held: str, guards: Sequence[Guard]) -> str:
+    """Of what holds other modules than before, a ModuleList that grows by stages, say."""
+    if len(guards) > 1 and all(one.old and one.new.startswith(one.old.rstrip("}.")) for one in guards):  # keys
+        return (
+            f"Compile what is new in {held} alone, the module that was added, and compute what the earlier ones give "
+            "once for each stage, outside the compiled function and under torch.no_grad(), where they train no more. "
+            "Where they do, compile each by itself, which share the versions of their class, and leave the loop over "
+            f"them uncompiled: {held} grows, and each number of modules in it has a graph of its own, of all of them."
+        )
+    return (
+        f"Let {held} have all its modules before the first call, and multiply what one gives by a number in a tensor, "
+        "0 where it is to take no part: each set of modules has a graph of its own."
     )
 
 
