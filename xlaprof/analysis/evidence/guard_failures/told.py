@@ -263,9 +263,12 @@ def _with_it(recompiles: list[Blamed], blamed: set[_Subject]) -> Iterator[Guard]
     """Guards on something else that failed in one of these as well, and that no finding blames: each is a cause by
     itself, for which the function would be compiled again if this one were mended alone.
 
-    One that every object of a class holds under its own path is told once.
+    One that every object of a class holds under its own path is told once. Of a reset none is: what was forgotten had
+    been compiled with all of these, and is a version more once, whatever they are.
     """
     _, guard, _ = recompiles[0]
+    if guard.kind == "reset":
+        return iter(())
     seen = {(guard.kind, _last_of(guard), guard.old, guard.new)}
     known = {guard.subject} | {one.subject for _, one, _ in recompiles}
     found = list[Guard]()
