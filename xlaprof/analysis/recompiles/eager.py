@@ -16,8 +16,8 @@ from xlaprof.analysis.evidence.reading import SCALARS
 from xlaprof.analysis.fold.jit import JitTally
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.principles import DEAR, FELT, HABIT, LOOKED_NS, MANY, NAMED, NEARLY_ALL, NOTICED
-from xlaprof.analysis.recompiles.jit_calls import compiled_outside, dropped
+from xlaprof.analysis.principles import DEAR, FELT, HABIT, LOOKED_NS, MANY, MOST, NAMED, NEARLY_ALL, NOTICED
+from xlaprof.analysis.recompiles.jit_calls import again_outside, compiled_outside
 from xlaprof.analysis.statements import called, names, nodes
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.analysis.whatif.one_program import compiling
@@ -82,7 +82,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     outside = {stack: one.count for stack, one in facts.run.jit.outside.items()}
     outside |= {stack: max(facts.run.executions_at.get(stack, 0), outside.get(stack, 0)) for stack in turns}
     jitted = _calls_jitted(facts).union(one[:2] for one in facts.once(on_host)) if outside else frozenset()
-    again = compiled_outside(facts)
+    again = _mostly_compiled(facts)
     groups: dict[Body, list[int]] = {}
     for stack in sorted(outside, key=lambda stack: -outside[stack]):
         body = _body(facts, stack, jitted)
@@ -111,7 +111,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
                     mixed[at] -= ns
                 looks[body] += ns
                 since_ns[body] += ns * (table is since)
-    again_ns = facts.once(dropped)
+    again_ns = facts.once(again_outside)
     spent = {body: max(0, looks[body] - sum(again_ns[stack] for stack in one)) for body, one in many.items()}
     found = {}
     for body, ns in spent.items():
@@ -131,6 +131,17 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
         spare = max(0, min(felt + first.ns, felt - kept + less, most))
         found[body] = Eager(counts, called_in, ns, felt, kept, first, spare, lines[body])
     return {body: eager for body, eager in found.items() if _is_long(facts, eager)}
+
+
+def _mostly_compiled(facts: Facts) -> set[tuple[str, int]]:
+    """Lines of operations outside of jitted functions that a finding tells as compiled again, for what varies, where
+    that is most of what the main thread was seen to do there: to dispatch them is dear where few of many are."""
+    told, seen = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+    for stack, ns in facts.once(again_outside).items():
+        told[facts.place(stack).at] += ns
+    for (stack, _), ns in (*facts.run.looks_before.items(), *facts.run.looks.items()) if told else ():
+        seen[facts.place(stack).at] += ns
+    return {at for at in compiled_outside(facts) if told[at] >= MOST * seen[at]}
 
 
 def _of_the_loop(facts: Facts, body: Body, stacks: list[int], turns: Container[int]) -> list[int]:
@@ -288,8 +299,8 @@ def _is_long(facts: Facts, eager: Eager) -> bool:
 
 def compiled_again(facts: Facts, stack: int) -> int:
     """ns of compiling a line's operations for other shapes: a part of what they cost. The first time one function would
-    take, too; for programs that were dropped it is told as compiling."""
-    return max(0, facts.run.jit.again_at.get(stack, 0) - facts.once(dropped)[stack])
+    take, too; what a finding tells as compiled again is its."""
+    return max(0, facts.run.jit.again_at.get(stack, 0) - facts.once(again_outside)[stack])
 
 
 def way(facts: Facts, stack: int) -> list[Place]:

@@ -368,11 +368,11 @@ def of_other_sizes(facts: Facts) -> set[int]:
     return {one.event.stack for records in groups for one in records if not one.event.code}
 
 
-def dropped(facts: Facts) -> Counter[int]:
-    """ns of compiling operations outside of jitted functions again, whose programs were dropped, by Stack id."""
+def again_outside(facts: Facts) -> Counter[int]:
+    """ns of compiling operations outside of jitted functions again, as findings of this kind tell it, by Stack id."""
     found: Counter[int] = Counter()
     for group in facts.once(sort_out).found:
-        for one in group.records if _is_dropped(group.lead) else ():
+        for one in group.records:
             found[one.event.stack] += 0 if one.event.code else one.event.dur
     return found
 
