@@ -44,3 +44,26 @@ def test_what_takes_elements_out_to_be_read_costs_its_dispatch_though_it_is_comp
         return
     assert found[44].cost_s == pytest.approx(3.6, rel=0.2)
     assert "Bring the whole tensor to the host once" in found[44].advice
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_values_that_change_at_the_same_calls_are_named_together(both: bool) -> None:
+    """The window of a smoother and its decay are set anew every tenth step; from the fifth time on the window stays."""
+    story = Jitted()
+    for turn in range(90):
+        with story.step("step"):
+            nth = turn // 10
+            if turn == 0:
+                story.made()
+            elif turn % 10 == 0:
+                decay = ArgumentChange("static", "decay", f"0.{nth}", f"0.{nth + 1}")
+                window = ArgumentChange("static", "window", str(4 + nth), str(5 + nth))
+                changed = [*([window] if nth < 5 else []), *([decay] if both or nth >= 5 else [])]
+                story.made(*changed, ms=2_000, versions=nth)
+            story.execute("step", 5, story.call)
+            story.spend(5)
+    found = story.found("recompile")
+    assert [one.count for one in found] == ([8] if both else [4, 4])
+    told = "So with decay, changed at the same calls: to mend one alone spares nothing." in found[0].advice
+    assert told is both
+    assert found[0].cause.startswith("The static argument window (and decay) changed from") is both

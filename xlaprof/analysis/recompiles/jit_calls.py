@@ -23,13 +23,16 @@ from xlaprof.analysis.sums import grouped
 from xlaprof.analysis.uses import selection
 from xlaprof.events import ArgumentChange, JitCompile
 from xlaprof.text.quantities import duration, plural, times
+from xlaprof.text.strings import enumerated
 
 from .jit_causes import (
     DEFINED_INSIDE,
     NUMBER,
     OUTSIDE,
+    PARTS,
     TEXTS,
     changed_sizes,
+    changed_too,
     entries,
     evidence_of,
     filled,
@@ -40,9 +43,11 @@ from .jit_causes import (
     length_given,
     made_anew,
     maker_of,
+    modes_of,
     of_a_method,
     one_or_few,
     other_sizes,
+    sizes_along,
     sizes_in_turn,
     sizes_of,
     what_it_holds,
@@ -97,7 +102,7 @@ def sort_out(facts: Facts) -> Sorted:
         elif first.kind == "evicted":
             groups.setdefault((first.kind,), []).append(record)
         elif event.code:
-            other = bool(_modes(record))  # the same code around another function, beside what is made anew
+            other = bool(modes_of(record))  # the same code around another function, beside what is made anew
             groups.setdefault((event.code, event.func, first.kind, name, first.dim, other), []).append(record)
         else:
             groups.setdefault((place.at, event.func, first.kind, name, first.dim), []).append(record)
@@ -194,10 +199,12 @@ def _is_part(facts: Facts, cause: Group, group: list[JitRecord]) -> bool:
         if another.kind == "function" and not same:  # itself made anew: it is held by the other, or given to it
             held = {change.new for one in cause.lead for change in one.event.changes}
             return facts.place(other.code).func in held or _made_in_turn(facts, cause.lead, group)
+        if same and another.kind in PARTS and another.name in changed_too(cause.lead):
+            return True  # the one went on to change where the other had its last value
         if one.kind == another.kind == "weak type":
             return same
         if one.kind == another.kind == "shape":  # the same array, given to both: one size is to serve all
-            own, theirs = _sizes_along(cause.lead), _sizes_along(group)
+            own, theirs = sizes_along(cause.lead), sizes_along(group)
             alike = (one.name, one.dim, other_sizes(one)) == (another.name, another.dim, other_sizes(another))
             return alike and len(own & theirs) >= MOST * min(len(own), len(theirs))
         if not one.kind == another.kind == "structure":
@@ -284,9 +291,9 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
     a mode where the set-up already needs all of its values, and many steps after it no other."""
     changes = [record.event.changes[0] for record in group]
     if changes[0].kind == "function":
-        modes = {value for record in group for value in _modes(record)}
+        modes = {value for record in group for value in modes_of(record)}
         written = not any(value[0] in "'\"" for value in modes)  # functions: somebody wrote each of them
-        return all(map(_modes, group)) and (written or len(modes) <= HABIT)
+        return all(map(modes_of, group)) and (written or len(modes) <= HABIT)
     if changes[0].kind in ("static", "field"):
         values = {value for change in changes for value in (change.old, change.new)}
         if len(values) > HABIT or not any(map(NUMBER.fullmatch, values)):
@@ -314,15 +321,6 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
     pays = shared or cheap or are_doubled(sizes)
     several = len(sizes) > 2 or (shared and changes[0].dim > 0)  # two sizes of a batch are a whole and a last one
     return several and pays and (are_chosen(sizes) or (shared and are_buckets(sizes)))
-
-
-def _modes(record: JitRecord) -> set[str]:
-    """What the closure of a function holds that is another one than in any call before, and no number: the kernel, the
-    loss or the mode that it was made for, each of which needs a program. Empty: what it holds was there before."""
-    changes = record.event.changes
-    held = changes[1:] if changes[0].kind == "function" else []
-    modes = (one for one in held if one.kind == "field" and one.old and one.new)
-    return {text for one in modes for text in (one.old, one.new) if not NUMBER.fullmatch(text)}
 
 
 def _is_warm_up(facts: Facts, group: list[JitRecord]) -> bool:
@@ -390,6 +388,8 @@ def _finding(facts: Facts, cause: Group) -> Finding:
     way = OUTSIDE["list"].advice if passed else text.advice
     advice = way if isinstance(way, str) else way(group)
     fields = _fields(facts, cause)
+    if too := changed_too(group):
+        advice += f" So with {enumerated(too, NAMED)}, changed at the same calls: to mend one alone spares nothing."
     if change.kind == "function" and fields["beside"]:
         advice = DEFINED_INSIDE
     cost = _ns(records) / 1e9
@@ -446,12 +446,13 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
     went = {(one.old, one.new) for one in (record.event.changes[0] for record in group)}
     # of the first call: as many differ in those after it, or what is computed of them
     others = [one.name for one in event.changes if one.kind == change.kind and one.name != change.name]
+    others = changed_too(group) if change.kind in PARTS else others
     of = group if _is_list(group) else [one for one in cause.records if one.event.code] or cause.records
     functions = dict.fromkeys(facts.text(record.event.func) for record in of)
     more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
     caller = facts.place(event.stack).func
     method = _METHOD.search(caller)
-    selecting, amounts = _selecting(facts, cause.records), sorted(_sizes_along(group)) or [0]
+    selecting, amounts = _selecting(facts, cause.records), sorted(sizes_along(group)) or [0]
     several = len({record.event.changes[0].name for record in group}) > 1  # elements: it is the list that differs
     return {
         "name": (re.sub(r"\[\d+\]$", "", change.name) if several else change.name) or "an argument",
@@ -461,7 +462,7 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "new": change.new or "nothing",
         "went": f"from {change.old} to {change.new}{more}",
         "dim": str(max(change.dim, 0)),
-        "sizes": one_or_few(_sizes_along(of)),
+        "sizes": one_or_few(sizes_along(of)),
         "function": ", ".join(list(functions)[:4]),
         "others": f" (and of {', '.join(others[:3])})" if others else "",
         "besides": f" (and {', '.join(others[:3])})" if others else "",
@@ -478,10 +479,6 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "along": _along(facts, cause),
         "config": f": {change.name} went from {change.old} to {change.new}" if change.name else "",
     }
-
-
-def _sizes_along(group: list[JitRecord]) -> set[int]:
-    return {size for record in group for size in sizes_of(record.event.changes[0])}
 
 
 def _made(facts: Facts, group: list[JitRecord]) -> dict[str, str]:

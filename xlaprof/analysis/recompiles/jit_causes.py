@@ -12,7 +12,7 @@ from operator import ne
 from typing import NamedTuple
 
 from xlaprof.analysis.fold.jit import JitRecord
-from xlaprof.analysis.principles import HABIT, NAMED, NEARLY_ALL
+from xlaprof.analysis.principles import HABIT, MOST, NAMED, NEARLY_ALL
 from xlaprof.analysis.shapes import dims, dtype, dtype_name
 from xlaprof.analysis.statements import nodes
 from xlaprof.events import ArgumentChange
@@ -21,6 +21,8 @@ from xlaprof.text.quantities import duration
 _ENTRY = re.compile(r"\[\d+\]")  # of a list
 _TRANSFORMATION = re.compile(r"\b(init|update)_fn\b")  # of optax, by the names that its functions have
 _DROPOUT = re.compile(r"drop\w*(\[[^]]*\])*\.rate$")  # Flax's, which tests it by ==
+#: kinds of changes of what is no array, and so a part of the program
+PARTS = frozenset({"static", "field"})
 NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
 
 
@@ -236,9 +238,9 @@ TEXTS = {
         "Put all of {root} where the first call's result has it, once, before that call: {root} = "
         "jax.device_put({root}, {there}). What a call returns is committed to its devices, and a fresh array is not.",
     ),
-    "static": Text("The static argument {name} changed {went}", _advise_static),
+    "static": Text("The static argument {name}{besides} changed {went}", _advise_static),
     "field": Text(
-        "{name}, which is no array and so a part of the program, changed {went}",
+        "{name}{besides}, which is no array and so a part of the program, changed {went}",
         _advise_field,
     ),
     "anew": Text(
@@ -312,6 +314,25 @@ OUTSIDE = {
 # -- what a group has in common
 
 
+def changed_too(group: list[JitRecord]) -> list[str]:
+    """Other values that are parts of the program, and changed at most of the same calls: each by itself needs as many
+    programs."""
+    changes = [one.event.changes for one in group]
+    if changes[0][0].kind not in PARTS:
+        return []
+    count = Counter(name for some in changes for name in {one.name for one in some[1:] if one.kind in PARTS})
+    return [name for name, times in count.most_common() if name != changes[0][0].name and times >= MOST * len(group)]
+
+
+def modes_of(record: JitRecord) -> set[str]:
+    """What the closure of a function holds that is another one than in any call before, and no number: the kernel, the
+    loss or the mode that it was made for, each of which needs a program. Empty: what it holds was there before."""
+    changes = record.event.changes
+    held = changes[1:] if changes[0].kind == "function" else []
+    modes = (one for one in held if one.kind == "field" and one.old and one.new)
+    return {text for one in modes for text in (one.old, one.new) if not NUMBER.fullmatch(text)}
+
+
 def what_it_holds(group: list[JitRecord]) -> str:
     """What a function that is made anew has by its closure, where that differs."""
     changes = [change for record in group for change in record.event.changes[1:]]
@@ -378,3 +399,7 @@ def have_turns(lead: list[JitRecord], group: list[JitRecord]) -> bool:
     turns = [one.event.t for one in lead]
     own = Counter(bisect(turns, one.event.t) for one in group)
     return len(lead) >= HABIT and len(own) >= NEARLY_ALL * len(turns) and set(own.values()) == {1}
+
+
+def sizes_along(group: list[JitRecord]) -> set[int]:
+    return {size for record in group for size in sizes_of(record.event.changes[0])}
