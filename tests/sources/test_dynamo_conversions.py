@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch._dynamo
 
-from tests.sources.observed import Observed, line_of, observing
+from tests.sources.observed import Observed, line_of, observe, observing
 from xlaprof.events import DynamoCompile
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
@@ -136,3 +137,46 @@ def test_a_graph_that_is_compiled_again_converts_nothing_anew(tmp_path: Path) ->
     (function,) = done.report.torch_compile.functions
     assert len(function.conversions) == 1
     assert "2 of 2 operations" in function.runs[0]
+
+
+def waded(height: Any, flow: Any, bed: Any) -> Any:
+    """A river's next state: heights and flows over a bed."""
+    drag = bed * 2
+    level = height * 0.5 / drag
+    return height + level, flow * 0.9 + level
+
+
+def river(*, narrow: bool, again: bool = True) -> Callable[[], None]:
+    """Steps over a bed that NumPy made; or calls that begin anew, of which the second has its state from NumPy, too."""
+
+    def program() -> None:
+        fast = torch.compile(waded, backend="eager")
+        bed = torch.from_numpy(np.linspace(1, 2, 5)).to(torch.float32 if narrow else torch.float64)
+        height, flow = torch.ones(5), torch.zeros(5)
+        if again:
+            for _ in range(4):
+                height, flow = fast(height, flow, bed)
+        else:
+            fast(height, flow, bed)
+            fast(height.double(), flow.double(), bed)
+
+    return program
+
+
+def test_an_argument_that_makes_a_state_wider_is_named_and_narrowed_once(tmp_path: Path) -> None:
+    done = observe(tmp_path, river(narrow=False))
+    (finding,) = done.findings("recompile")
+    assert finding.cause.endswith("; height changed with it; bed is float64 in each call.")
+    assert finding.advice.startswith("Convert bed once, where it is made: bed.to(torch.float32). ")
+    at = f"test_dynamo_conversions.py:{line_of(waded, 'height * 0.5')}"
+    assert f"so is what {at} (level = height * 0.5 / drag) computes of it" in finding.advice
+    assert "Do the same for" not in finding.advice
+    torch._dynamo.reset()
+    done = observe(tmp_path, river(narrow=True))
+    assert done.counts.recompiles == 0
+
+
+def test_a_state_that_is_wider_by_itself_is_not_told_of_another_argument(tmp_path: Path) -> None:
+    (finding,) = observe(tmp_path, river(narrow=False, again=False)).findings("recompile")
+    assert "to one dtype before the call" in finding.advice
+    assert "bed" not in finding.cause + finding.advice

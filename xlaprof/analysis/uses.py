@@ -301,6 +301,13 @@ def is_handed_over(code: str, name: str) -> bool:
     )
 
 
+def comes_back(code: str) -> bool:
+    """Whether a line gives what a call returns the name of something that it passes: ``x, v = step(x, v, mass)``."""
+    tree = parsed(code, parts=True)
+    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call)] if tree is not None else []
+    return tree is not None and any(ast.unparse(one) in _bound(tree) for call in calls for one in given(call))
+
+
 def _uses(code: str, name: str) -> list[ast.expr]:
     return [node for node in nodes(code, ast.expr) if ast.unparse(node) == name]
 

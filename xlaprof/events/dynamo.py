@@ -56,6 +56,7 @@ class Conversion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     count: Count = 1
     mixed: bool = False  # of an upcast: another tensor that the operation takes is as wide already
     numpy: bool = False  # of a copy: NumPy's functions take what was copied
+    beside: String = ""  # of mixed: the input of the function that that wide tensor is, or is computed of: "depth"
 
 
 #: how the names of settings among the parts of a key in inductor's cache begin: "inductor_config[max_autotune]"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from xlaprof.recording.stacks import RawFrame
 
+from .guards import subject
 from .process import short
 from .unrolled import graph_nodes, lines
 
@@ -30,6 +31,7 @@ class Conversion(NamedTuple):
     frames: tuple[RawFrame, ...]  # the user's lines, innermost first
     mixed: bool  # of an upcast: another tensor that it takes is as wide already
     numpy: bool  # of a copy: NumPy's functions take what was copied
+    beside: str  # of mixed: the input of the graph that this tensor is, or is computed of, as the program names it
 
 
 class Converted(NamedTuple):
@@ -68,7 +70,8 @@ def _of(node: Any, made: list[Any]) -> Iterator[Conversion]:
         old = min(floating, key=lambda dtype: dtype.itemsize, default=None)
         if old.itemsize < out.dtype.itemsize if old is not None else str(out.dtype) == "torch.float64":
             mixed = any(dtype.itemsize >= out.dtype.itemsize for dtype in floating)
-            yield _conversion("upcast", node, short(str(old)) if old is not None else "", short(str(out.dtype)), mixed)
+            widened = _conversion("upcast", node, short(str(old)) if old is not None else "", short(str(out.dtype)))
+            yield widened._replace(mixed=mixed, beside=_input_of(node, out.dtype) if mixed else "")
     devices = list(dict.fromkeys(one.device.type for one in taken))
     if _name(node) == "copy_" and len(devices) > 1:
         yield _conversion("copy", node, devices[1], devices[0])
@@ -76,9 +79,24 @@ def _of(node: Any, made: list[Any]) -> Iterator[Conversion]:
         yield _conversion("copy", node, devices[0], out.device.type)
 
 
-def _conversion(kind: str, node: Any, old: str, new: str, mixed: bool = False) -> Conversion:
+def _conversion(kind: str, node: Any, old: str, new: str) -> Conversion:
     frames = tuple(RawFrame._make(one) for one in lines(node))
-    return Conversion(kind, _name(node), old, new, frames, mixed, kind == "copy" and _for_numpy(node))
+    return Conversion(kind, _name(node), old, new, frames, False, kind == "copy" and _for_numpy(node), "")
+
+
+def _input_of(node: Any, dtype: Any) -> str:
+    """The input of the graph that brings the dtype to the node, by what the node takes in that dtype; "": none does."""
+    waiting, seen = [node], {node}
+    while waiting and len(seen) < _SEEN:
+        for taken in waiting.pop().all_input_nodes:
+            if taken in seen or dtype not in [one.dtype for one in _tensors([taken])]:
+                continue
+            if taken.op == "placeholder":
+                name = getattr(getattr(taken.meta.get("grapharg"), "source", None), "name", "")
+                return subject(str(name() if callable(name) else name))  # a method in older ones of PyTorch
+            seen.add(taken)
+            waiting.append(taken)
+    return ""
 
 
 def _for_numpy(node: Any) -> bool:

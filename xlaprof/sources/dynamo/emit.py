@@ -400,6 +400,7 @@ class Emitter:
                 stack=self._rec.stack(tuple(map(_absolute, one.frames[:8]))),
                 count=count,
                 mixed=one.mixed,
+                beside=one.beside[:200],
                 numpy=one.numpy,
             )
             for one, count in found.found.items()

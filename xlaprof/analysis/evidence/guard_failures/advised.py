@@ -395,6 +395,12 @@ def dtype(guard: Guard, case: Case) -> str:
     """Of an input of another dtype."""
     name = guard.subject or "the value"
     convert = f": {name}.to(torch.{guard.old})" if guard.old else ""
+    if case.wide:
+        return (
+            f"Convert {case.wide} once, where it is made: {case.wide}.to(torch.{guard.old}). It is {guard.new} in each "
+            f"call, and so is what {case.widens} computes of it, which comes back. To convert {name} before each call "
+            f"would leave the function computing in {guard.new}; where that is meant, begin with all of them in it."
+        )
     return f"Convert {name} to one dtype before the call{convert}."
 
 

@@ -60,6 +60,8 @@ class Case(NamedTuple):
     asked: str = ""  # the line that made a constant of a size that was a variable
     gradless: bool = False  # of a mode: no version has a backward graph
     sized: str = ""  # the input whose sizes failed with it: the function fills what the guard is on, by size
+    wide: str = ""  # of a wider dtype: another input, which has it in each call
+    widens: str = ""  # the line that computes of that and of what is narrower
     further: str = ""  # something else that failed with one of the versions
 
 

@@ -159,6 +159,11 @@ def _finding(facts: Facts, recompiles: list[Blamed], with_it: list[Guard]) -> Fi
     clauses = [f"{texts.cause(guard, len(changes), case)}{constant}: {again}"]
     clauses += _for_another_call(facts, first, made) if case.gradless else ()
     apart = (one for blamed, one in _sizes_with_it(recompiles) if sizes_of_dim(one) != sizes_of_dim(blamed))
+    along = [one for one in with_it if case.wide and (one.kind, one.new) == (guard.kind, guard.new)]
+    if along:
+        clauses.append(f"{enumerated([one.subject for one in along], NAMED)} changed with it")
+    clauses += [f"{case.wide} is {guard.new} in each call"] * bool(case.wide)
+    with_it = [one for one in with_it if one not in along]
     clauses += _changed_with_it([*with_it, *apart])
     at, clauses = len(clauses), [*clauses, *limit_clause(facts, limit)]
     eager = sum(eager_ns(facts, (first.event.code, first.event.func)).values()) / 1e9 if limit is not None else 0.0
@@ -220,8 +225,29 @@ def _case(facts: Facts, recompiles: list[Blamed]) -> Case:
         cited(asked) if asked.line and asked.at != place.at else "",
         is_gradless(facts, first),
         next((one.subject for one in guards if one.kind == "shape" != guard.kind), ""),
+        *_widened_by(facts, recompiles),
         next((name for name in map(named, failed) if name and not any(_overlap(name, one) for one in blamed)), ""),
     )
+
+
+def _widened_by(facts: Facts, recompiles: list[Blamed]) -> tuple[str, str]:
+    """Of an input that was a result of the call before, and wider than in the first call: another input that was as
+    wide from the start, and the line that computes of it and of what was narrower; "" twice: none is known."""
+    first, guard, _ = recompiles[0]
+    event = first.event
+    changed = {one.subject for record, _, _ in recompiles for one in record.event.guards if one.kind == "dtype"}
+    dtypes = tuple(map(_short, (guard.old, guard.new)))
+    back = guard.kind == "dtype" and uses.comes_back(facts.place(event.stack).acting.code)
+    versions = facts.run.torch_compile.converting if back else []
+    for one in (one for version in versions if version.code == event.code for one in version.conversions):
+        if one.beside and one.beside not in changed and (one.old, one.new) == dtypes:
+            return one.beside, cited(facts.place(one.stack))
+    return "", ""
+
+
+def _short(dtype: str) -> str:
+    """ "f32" of "float32", as conversions tell it."""
+    return re.sub(r"^(b?)(float|complex)(\d+)$", lambda found: f"{found[1]}{found[2][0]}{found[3]}", dtype)
 
 
 def _overlap(name: str, other: str) -> bool:
