@@ -51,6 +51,12 @@ def train(xs):
         if error < 1e-3:
             break
 
+def moved(state):
+    for _ in range(9):
+        pairs = near(state.pos)
+        state, (energy, temp) = advance(state, pairs)
+        show(energy, temp=3)
+
 def choose(x):
     if x.any().item():
         return 1
@@ -80,6 +86,8 @@ def file(tmp_path: Path) -> Path:
         ("before = now", ("if abs(now - before) < tolerance: break",)),
         ("rate = x.mean().item()", ("scale = rate * 2", "return scale")),
         ("step(x)", ()),  # it gives nothing a name
+        ("state, (energy, temp) = advance(state, pairs)", ("show(energy, temp=3)", "pairs = near(state.pos)")),
+        ("show(energy, temp=3)", ()),
         ("return scale", ()),
     ],
 )

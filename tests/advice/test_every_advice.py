@@ -113,7 +113,7 @@ NOT_TAKEN = {
     "Call scheduler.set_begin_index(0)": _PIPELINE,
     "Call {words.barrier} before the loop{over_turns}": "its graph takes five seconds to compile",
     "Compile {}, too (torch.compile)": "what a program does beside its graphs is its own",
-    "What is the same in each turn, do once": "what a program does beside its graphs is its own",
+    "Where it only watches, do it in each tenth turn": "what a program does beside its graphs is its own",
     "Look in {} documentation for the option": "of a library of which no option is known",
     "Do it in each tenth turn, or more seldom": "what a program does beside its graphs is its own",
     "be filled outside the compiled function": "taken of a list that grows: Let {} grow outside",

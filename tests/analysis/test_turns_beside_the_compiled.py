@@ -52,6 +52,26 @@ def test_what_sorts_all_is_shown_what_finds_the_first(code: str, advised: bool) 
     assert ("topk (argpartition in NumPy) finds them" in finding.advice) is advised
 
 
+@pytest.mark.parametrize(
+    ("code", "call", "begins"),
+    [
+        ("spec = stft(x)", "y = slow(rewards)", "Do once, before the loop"),
+        ("spec = stft(x)", "norms = watch(loss)", "It takes what each turn computes: make it a part of what is"),
+        (
+            "spec = stft(x)",
+            "watch(loss)",
+            "Do it in each tenth turn, or more seldom, where it only shows or keeps something, or",
+        ),
+        ("spec = stft(x)", "x = neighbours(loss)", ""),  # and the next turn takes that
+        ("y = [stft(one) for one in x]", "x = neighbours(loss)", "It takes what each turn computes"),  # can be faster
+    ],
+)
+def test_what_takes_a_turns_results_is_not_to_be_done_before_the_loop(code: str, call: str, begins: str) -> None:
+    """The compiled call is `loss = fast(x)`: what stands between two of them can only be left out, or made faster."""
+    found = looking(code, 79, call=call).findings("idle_gap")
+    assert [one.advice.startswith(begins) for one in found] == [True] * bool(begins)
+
+
 def test_looks_are_counted_as_looks_not_as_times_that_it_happened() -> None:
     report = looking("bank = mel(rate)", 79).story.report()
     (finding,) = (one for one in report.findings if one.kind == "idle_gap")

@@ -129,9 +129,18 @@ def _taken(read: Read, tree: ast.AST, takers: Iterable[str], func: str) -> Read:
 
 def _bound(tree: ast.AST) -> set[str]:
     """The names that a statement binds: "a" and "b" of ``a, b = pair``."""
-    targets = [target for one in ast.walk(tree) if isinstance(one, ast.Assign) for target in one.targets]
-    parts = [part for one in targets for part in (one.elts if isinstance(one, ast.Tuple | ast.List) else [one])]
-    return set(map(ast.unparse, parts))
+    stored = (one for one in ast.walk(tree) if isinstance(getattr(one, "ctx", None), ast.Store))
+    return {ast.unparse(one) for one in stored if not isinstance(one, ast.Tuple | ast.List | ast.Starred)}
+
+
+def hands_on(code: str, other: str) -> bool:
+    """Whether the statement ``other`` takes what ``code`` binds: ``state`` of ``state, loss = step(state)``."""
+    binds, takes = parsed(code), parsed(other, parts=True)
+    if binds is None or takes is None:
+        return False
+    bound = _bound(binds)
+    loaded = (one for one in ast.walk(takes) if isinstance(getattr(one, "ctx", None), ast.Load))
+    return any(ast.unparse(one) in bound for one in loaded)
 
 
 def _computes(node: ast.AST) -> bool:

@@ -18,7 +18,7 @@ _FAR = 200  # lines of a loop that are looked at
 _WIDE = 12  # lines of a statement
 _LONGEST = 200  # signs of one that is told
 _NAME = r"[A-Za-z_][\w.]*"
-_BINDS = re.compile(rf"({_NAME}(?:\s*,\s*{_NAME})*)\s*(?::[^=]*)?=(?!=)\s*(?=\S)")
+_BINDS = re.compile(rf"([(*]*{_NAME}(?:\)*\s*,\s*[(*]*{_NAME})*\)*)\s*(?::[^=]*)?=(?!=)\s*(?=\S)")
 _BRACKETS = re.compile(r"#.*|\"[^\"]*\"|'[^']*'|[()\[\]{}]")  # comments and strings hide theirs
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 _TESTS = ("if ", "elif ")
@@ -70,7 +70,7 @@ def _call(file: str, line: int) -> str:
 
 
 def _split(names: str) -> list[str]:
-    return [one.strip() for one in names.split(",")]
+    return re.findall(_NAME, names)
 
 
 def _mentions(code: str, names: list[str]) -> bool:

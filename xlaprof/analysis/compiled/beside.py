@@ -6,7 +6,7 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, takewhile
+from itertools import chain, repeat, takewhile
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.activities import innermost
@@ -29,7 +29,7 @@ from xlaprof.analysis.principles import (
     WORTH_SAYING,
 )
 from xlaprof.analysis.statements import nodes
-from xlaprof.analysis.uses import computed_of_all
+from xlaprof.analysis.uses import computed_of_all, hands_on
 from xlaprof.events import Look
 from xlaprof.text.quantities import duration, percent
 from xlaprof.text.strings import enumerated
@@ -100,6 +100,8 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
         if saved < FELT * running:
             continue
         better = better or _runs_one_by_one(looks) or _is_shown(work.line) or _goes_over(facts, work, looks)
+        if not better and all(_is_between(facts, work.line)):  # nothing of it can be left out, or done before
+            continue
         least = (DEAR if better and not jit.functions else LARGE) * running
         if took >= max(LOOKED_NS, least, WORTH_SAYING * facts.wall_s * 1e9):
             yield _finding(facts, work, looks, took, saved, running)
@@ -156,6 +158,15 @@ def _goes_over(facts: Facts, work: _Work, looks: Iterable[tuple[int, str]]) -> b
     inside = list(_within(facts, work, looks))
     called = all(len(lines) < len(facts.names.frames(stack)) for lines, (stack, _) in zip(inside, looks, strict=True))
     return not called or any(one.loop or nodes(one.code, ast.comprehension) for one in chain(*inside))
+
+
+def _is_between(facts: Facts, line: Place) -> tuple[bool, bool]:
+    """Whether the line takes what compiled code of its function gives, so that nothing of it is the same in each turn;
+    and whether compiled code takes what it gives."""
+    known = (*facts.run.torch_compile.calls, *facts.run.jit.callers)
+    calls = {one.code for one in map(facts.place, known) if (one.file, one.func) == (line.file, line.func)}
+    takes, gives = (any(map(hands_on, *pair)) for pair in ((calls, repeat(line.code)), (repeat(line.code), calls)))
+    return takes, gives
 
 
 def _saved_by_compiling(facts: Facts, took: float) -> float:
@@ -296,17 +307,24 @@ def _finding(
         part = "it" if place.at == line.at else "what is called there"
         if place.at != line.at and place.loop:  # which would be unrolled
             part = "one turn of the loop there, as a function of its own"
-        advice = (
-            f"Compile {part}, too (torch.compile): PyTorch's operations run there one by one. "
-            "What is the same in each turn, do once, before the loop."
-        )
+        advice = f"Compile {part}, too (torch.compile): PyTorch's operations run there one by one. "
+        if _is_between(facts, line)[0]:
+            advice += "Where it only watches, do it in each tenth turn, or more seldom."
+        else:
+            advice += "What is the same in each turn, do once, before the loop."
     else:
-        seldom = "Do it in each tenth turn, or more seldom, where it only shows or keeps something. Else d"
+        seldom = "Do it in each tenth turn, or more seldom, where it only shows or keeps something"
         instead = (
             "; work on whole arrays, or on many rows at a time, in place of a loop over elements, and with sums that "
             "go on in place of sums begun anew"
         )
-        advice = f"{seldom if _is_shown(line) else 'D'}o once, before the loop, what is the same in each turn"
+        shown, before = _is_shown(line), "o once, before the loop, what is the same in each turn"
+        if not _is_between(facts, line)[0]:
+            advice = f"{seldom}. Else d{before}" if shown else f"D{before}"
+        elif shown:
+            advice = f"{seldom}, or make it a part of what is compiled"
+        else:
+            advice = f"It takes what each turn computes: make it a part of what is compiled. {seldom}"
         advice += f"{instead * _goes_over(facts, work, looks)}."
         if _SORTS.search(place.code):
             advice += (
