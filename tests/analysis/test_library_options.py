@@ -81,6 +81,7 @@ def test_whose_loop_it_is_is_said() -> None:
             "eval_accumulation_steps=1",
         ),
         ("transfer", ("transformers/masking_utils.py", "_ignore_causal_mask_sdpa", ""), "", '"eager"'),
+        ("transfer", ("transformers/masking_utils.py", "find_packed_sequence_indices", ""), "", "Pass attention_mask"),
         (
             "transfer",
             ("transformers/masking_utils.py", "_ignore_bidirectional_mask_sdpa", "padding_mask.all()"),

@@ -229,3 +229,21 @@ def test_what_one_loop_leaves_begins_the_first_graph_of_another_loop_too(told: T
     assert finding.count == 2, "a step of the training, and one of the sampling"
     assert "begins the graph of the step that follows" in finding.cause
     assert "sync()) after it" in finding.advice
+
+
+def test_what_a_read_computes_of_a_growing_length_is_compiled_again_with_the_growth(told: Told) -> None:
+    """A library looks at the positions of a sequence, which is longer in each step, before it goes on."""
+    weight = torch.ones(5, 5).to("xla")
+
+    def story() -> None:
+        rows = torch.zeros(3, 16, 5).to("xla")
+        for _ in range(9):
+            places = torch.arange(rows.shape[1], device="xla") * 2
+            if (places.diff() != 2).any().item():
+                break
+            rows = torch.cat([rows, (rows @ weight).sum(1, keepdim=True).tanh()], 1)
+            xr.sync()
+
+    (finding,) = [one for one in told(story) if one.kind == "recompile"]
+    assert finding.place.code.startswith("rows = torch.cat([rows,")
+    assert finding.count > 10, "the graphs of the steps, and of the reads"

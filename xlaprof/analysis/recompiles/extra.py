@@ -247,6 +247,9 @@ def _leads(one: Group, other: Group) -> bool:
         computed = other.sort in ("shape", "argument") and not (of_batch(other.first) or other.first.role)
         passes = of_batch(one.first) and other.first.role == "loop"  # over the tensor
         return (computed or passes) and not other.first.name and len(taken := sizes(other)) > 1 and taken <= sizes(one)
+    if one.sort == "shape" and grows(one) and other.sort == "argument" and not (other.first.role or other.first.name):
+        taken = sizes(other)  # in a graph that a read ends before; the first length is no growth
+        return len(taken) > HABIT and len(taken - sizes(one)) <= 1
     if grows(one) and other.sort == "operation":  # the turn before: there, what grows had not yet come to be
         return one.place.at == other.place.at and one.first.against in {e.record.program for e in other.extras}
     if one.name == SLICE and other.sort == "argument" and not other.first.role:  # what the line makes of the slice
