@@ -360,6 +360,22 @@ def test_what_is_told_of_a_loop_is_of_the_loop_and_not_of_the_set_up_before_it(e
         assert "the body of the loop at line 38" in one.advice
 
 
+@pytest.mark.parametrize(("turns", "told"), [(40, False), (4, True)])
+def test_a_read_behind_many_turns_of_the_loop_is_the_programs_log(turns: int, told: bool) -> None:
+    """A loss at the end of an epoch waits for work that has to be done; after a few turns it holds up the next ones."""
+    story = Jitted()
+    read = story.line(44, 'print("epoch", float(mean(losses)))', outer=(90,), loops=(36,))
+    story.made()
+    for turn in range(240):
+        with story.step("step"):
+            story.execute("step", 10, story.call)
+            story.spend(2)
+            if turn % turns == turns - 1:
+                story.read(read, "jax.Array: one number")
+                story.spend(60)
+    assert bool(story.found("transfer")) is told
+
+
 @pytest.mark.parametrize(("spent", "told"), [(2, False), (8, True)])
 def test_what_calls_a_function_back_was_chosen_and_needs_its_value(spent: float, told: bool) -> None:
     """SciPy's search evaluates on the device: told where the waits are a quarter of the run, with what spares them."""

@@ -21,7 +21,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord, ReadTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, head
 from xlaprof.analysis.places import is_head, short
-from xlaprof.analysis.principles import FELT, HABIT, LITTLE, LONG_S, MOST, STOPS_NS, TRIFLE, WORTH_SAYING
+from xlaprof.analysis.principles import FELT, HABIT, LITTLE, LONG_S, MANY, MOST, STOPS_NS, TRIFLE, WORTH_SAYING
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.analysis.whatif import replay
@@ -405,7 +405,12 @@ def _working_loops(facts: Facts) -> set[tuple[str, str, int]]:
 
 
 def _after_epoch(facts: Facts, stack: int, tally: ReadTally) -> bool:
-    """Whether the reads lie in a loop around that of the barriers, or of the training steps: once for many steps."""
+    """Whether the reads lie in a loop around that of the barriers, of the training steps, or, where there are no
+    barriers, of JAX's jitted functions: once for many steps."""
+    if not facts.barriers:
+        calls = (call for call in facts.run.executions_at if call not in facts.run.jit.outside)
+        seldom = MANY * tally.count <= facts.step_count
+        return seldom and any(facts.names.is_outside(stack, call) for call in calls)
     return any(
         (site.executed >= HABIT * tally.count and facts.names.is_outside(stack, other))
         or (site.loop_trains and site.loops >= HABIT and facts.names.is_outside(stack, site.loop))

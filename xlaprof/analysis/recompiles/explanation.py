@@ -46,7 +46,8 @@ _MODE = (
 _PATH = "Take the same path in every step ({words.arrays}.where instead of {instead_of})."
 _ALWAYS = (
     "Take the same path in every step: do this always{in_place}, and mask it where it must not count "
-    "({words.arrays}.where, a factor of 0 or 1 in a tensor); what is only shown, as a copy for a log, needs no mask."
+    "({words.arrays}.where, a factor of 0 or 1 in a tensor of one element); what is only shown, as a copy for a log, "
+    "needs no mask."
 )
 _WARM_UP = "Make the tensors that a step starts from the same in every step, for instance by one warm-up step."
 
@@ -170,8 +171,10 @@ _TEXTS = {
     ),
     "operation loop if": _Text(
         "in each pass of the loop{loop} {condition} decides {whether}, and each {choice} is another operation sequence",
-        "Do the work of every pass and mask its result ({words.arrays}.where, a factor of 0 or 1 in a tensor) instead "
-        "of the if of {condition}.",
+        "Do the work of every pass and mask its result ({words.arrays}.where, a factor of 0 or 1 in a tensor of one "
+        "element from the host: 0 and 1 in one of no dimensions are constants again) instead of the if of {condition}.",
+        "choice = {words.arrays}.tensor([choose]{words.on_device})  # one element\n"
+        "value = {words.arrays}.where(choice, one, other)",
     ),
     "evicted": _Text(
         "the compiled graph had been dropped from a full cache and was needed again",
