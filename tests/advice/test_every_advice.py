@@ -65,6 +65,7 @@ ELSEWHERE = {
     "Look for something that grows with the number of steps": "test_steps_that_go_through_all_earlier_ones_get_slower",
     "Put a barrier (sync()) between its parts": "test_two_graphs_of_half_the_size_are_no_finding",
     "Compute with the {tensor} itself": "test_a_step_size_that_stays_a_tensor_is_read_no_more",
+    "Use the tensor itself in place of the number": "test_a_number_by_which_rows_are_turned_is_used_as_positions",
 }
 _LIGHTNING = "Lightning is no dependency of the tests: benchmarks/wild/lightning_fit.py"
 _TRAINER = "a Trainer takes ten seconds: benchmarks/wild.py runs it"

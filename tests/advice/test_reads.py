@@ -463,9 +463,7 @@ READS = [
     Case("a length", "transfer", loop(cut_to_length), "Keep one size, the largest, and mask", loop(masked)),
     Case("a flag", "transfer", loop(flag_of_two), "Decide on the device", loop(flag_on_the_device)),
     Case("boxes that are large enough", "transfer", loop(filtered), "Decide on the device", loop(chosen)),
-    Case(
-        "a value by its name", "transfer", loop(named), "what is computed with it, compute on the device", loop(unread)
-    ),
+    Case("a value by its name", "transfer", loop(named), "Compute with the tensor itself, on the device", loop(unread)),
     Case(
         "a library's function",
         "transfer",

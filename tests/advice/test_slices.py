@@ -200,7 +200,7 @@ CASES = [
         "Keep the number in Python, beside the tensor",
         ring(kept_position),
     ),
-    Case("a number of elements", "transfer", best(by_number), "Use the tensor itself in place of", best(by_mask)),
+    Case("a number of elements", "transfer", best(by_number), "Keep one size, the largest, and mask", best(by_mask)),
     Case(
         "two pieces",
         "recompile",

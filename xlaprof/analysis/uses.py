@@ -123,7 +123,8 @@ def _taken(read: Read, tree: ast.AST, takers: Iterable[str], func: str) -> Read:
             found.setdefault(Use.OTHER, code)
         else:
             found.setdefault(use, code)
-    use = min((one for one in found if one < Use.ADDS_AT), default=max(found, default=read.use))
+    kept = min(max(found, default=read.use), read.use)
+    use = min((one for one in found if one < Use.ADDS_AT), default=kept)
     return read._replace(use=use, taker=found.get(use, ""))
 
 
