@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from story import MS
 
-from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations
+from xlaprof.events import ArgumentChange, JitCompile, Look, OutsideOperations, TransferToDevice
 
 from .test_jitted import NUMBER, Jitted
 
@@ -67,3 +67,77 @@ def test_values_that_change_at_the_same_calls_are_named_together(both: bool) -> 
     told = "So with decay, changed at the same calls: to mend one alone spares nothing." in found[0].advice
     assert told is both
     assert found[0].cause.startswith("The static argument window (and decay) changed from") is both
+
+
+_LOSSES = ("/venv/optax/losses/_regression.py", 40, "huber_loss", "errors = jnp.abs(predictions - targets)", 0)
+
+
+def test_a_score_behind_the_steps_of_an_epoch_is_one_program_with_what_it_compiles() -> None:
+    """Each epoch ends with the score of a house's forecast by 40 draws in a Python loop: at its lines twelve programs
+    of 100 ms are made, and one more for another number of draws each time. A library brings the targets there."""
+    story = Jitted()
+    story.call = story.line(40, "state = step(state)", func="main", loops=(38,))
+    lines = [story.line(n, f"t{n} = ...", func="score", outer=(46,), loops=(59, 36)) for n in range(60, 72)]
+    brings = story.line(72, "e = loss(y, t)", func="score", outer=(46,), loops=(59, 36), library=(_LOSSES,))
+    joined = story.line(74, "return jnp.stack(scores).mean()", func="score", outer=(46,), loops=(0, 36))
+    what = story.text("f32[200,384]")
+    for epoch in range(5):
+        for turn in range(20):
+            with story.step("step"):
+                if epoch == turn == 0:
+                    story.made(ms=2_000)
+                story.execute("step", 2, story.call)
+                story.spend(4)
+        for line in lines if epoch == 0 else ():
+            start = story.now
+            story.spend(100)
+            story.emit(Look(start, 100 * MS, line, "python"))
+            story.emit(JitCompile(start, story.now - start, story.text("mul"), line, ops=1))
+        start, sizes = story.now, f"f32[{40 + epoch}] f32[{41 + epoch}]".split()
+        story.spend(20)
+        change = [ArgumentChange("shape", "x", *sizes, 0)] * bool(epoch)
+        story.emit(JitCompile(start, story.now - start, story.text("mean"), joined, versions=epoch, changes=change))
+        for line in lines:
+            story.execute("mul", 0.01, line)
+            story.emit(OutsideOperations(story.now, story.text("mul"), 40, line))
+        story.put(
+            *(TransferToDevice(story.now, 1_000, 1 << 18, stack=brings, again=epoch > 0, what=what) for _ in "ab")
+        )
+        story.emit(Look(story.now, 200 * MS, brings, "python"))
+        story.emit(Look(story.now, 200 * MS, lines[0], "python"))
+        story.spend(400)
+        story.emit(OutsideOperations(story.now, story.text("abs"), 40, brings))
+    (found,) = story.found("op_by_op")
+    assert found.place.line == 46
+    assert found.cost_s == pytest.approx(2 + 1.2, rel=0.1)
+    assert "Compiling them as 12 programs took 1.20 s" in found.cause
+    assert "the body of score's loop (or all of it, where the turns are few: they are unrolled)" in found.advice
+    assert "jax.lax.map or jax.vmap where no turn needs the result of another" in found.advice
+    assert "Do once, before the loop" not in found.advice
+
+
+@pytest.mark.parametrize(("library", "share", "told"), [(False, 0.5, True), (False, 0.05, False), (True, 0.5, False)])
+def test_data_is_to_be_brought_once_where_much_is_computed_at_a_line_of_the_program(
+    library: bool, share: float, told: bool
+) -> None:
+    """A table of tides goes to the device in each step, for two lines of a plain function."""
+    story = Jitted()
+    where = {"func": "tide", "outer": (41, 90), "loops": (0, 40)}
+    brings = story.line(12, "h = jnp.asarray(table) * k", **where, library=(_LOSSES,) * library)
+    other = story.line(14, "h = jnp.sin(h + phase)", **where)
+    for turn in range(60):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            sent = {"again": turn > 1, "what": story.text("f32[9,4096]") if turn > 1 else 0}
+            story.put(TransferToDevice(story.now, 1_000_000, 1 << 17, stack=brings, **sent))
+            for line, part in ((brings, share), (other, 1 - share)):
+                story.emit(Look(story.now, round(part * 40 * MS), line, "python"))
+                story.spend(part * 40)
+                story.emit(OutsideOperations(story.now, story.text("mul"), 15, line))
+            story.execute("step", 5, story.call)
+            story.spend(6)
+    (found,) = story.found("op_by_op")
+    assert ("Do once, before the loop" in found.advice) is told
+    assert ("train.py:12 brings to the device again and again (f32[9,4096])" in found.advice) is told
+    assert "under jax.jit" in found.advice

@@ -22,7 +22,7 @@ from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short, users
 from xlaprof.analysis.principles import LITTLE, MOST, NAMED, NEARLY_ALL
-from xlaprof.analysis.recompiles.eager import Body, Eager, bodies, brought_again, on_host, way
+from xlaprof.analysis.recompiles.eager import Body, Eager, bodies, on_host, way
 from xlaprof.analysis.recompiles.jit_calls import of_other_sizes
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.events import Execute, OutsideOperations
@@ -32,7 +32,10 @@ from xlaprof.vocabulary import fill
 
 #: each call of it gives scan a function that is new
 _UNJITTED = "and a scan outside of a jitted function is compiled at every call"
-_SCANNED = f"A whole loop can be in it, as a jax.lax.scan or fori_loop ({_UNJITTED}). "
+_SCANNED = (
+    "A whole loop can be in it, as a jax.lax.scan or fori_loop, or as jax.lax.map or jax.vmap where no turn needs the "
+    f"result of another ({_UNJITTED}). "
+)
 #: traced is what Python does in the first call, and no more after that
 _DRAWN = (
     "Draw NumPy's random numbers before it, and pass them as arguments: drawn within, every call would have those of "
@@ -77,7 +80,8 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     loops = f"the body of the loop at line {within[0].loop}" if looped and within[0].loop else "the body of the loop"
     again = [facts.place(stack) for stack in facts.once(of_other_sizes)]
     # whether no function under jax.jit can have all of it
-    apart = any((one.file, one.func) == body[:2] for one in again)
+    inner = body.call.line and looped and within[0].loop  # its body, where the function has a loop of its own
+    apart = any((one.file, one.func) == body[:2] and inner in (0, one.loop) for one in again)
     turns = facts.once(on_host)
     apart |= any((*body[:2], one.loop) in turns for one in within[:1])
     scanned = not apart and (body.call.file, body.call.func, body.call.loop) not in turns
@@ -117,15 +121,11 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
             + f" Of the rest: {advice[:1].lower()}{advice[1:]}"
             * bool(outside)
         )
-    if not eager.first.ns and (
-        sent := {
-            place: facts.text(facts.run.largest_again(stack)) for stack, place in brought_again(facts, eager.lines)
-        }
-    ):
-        line, what = next(iter(sent.items()))
+    if eager.sent:
+        at, what = facts.place(eager.sent[0]), facts.text(facts.run.largest_again(eager.sent[0]))
         advice = (
-            f"Do once, before the loop, what is computed of the data that {short(line)} brings to the device again "
-            f"and again ({what}). Of the rest: {advice[:1].lower()}{advice[1:]}"
+            f"Do once, before the loop, what is computed of the data that {short(at)} brings to the device again and "
+            f"again ({what}). Of the rest: {advice[:1].lower()}{advice[1:]}"
         )
     return facts.finding(
         "op_by_op",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from itertools import dropwhile, pairwise
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from xlaprof.analysis.evidence.reading import SCALARS
 from xlaprof.analysis.fold.jit import JitTally
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.principles import DEAR, FELT, HABIT, LOOKED_NS, MANY, MOST, NAMED, NEARLY_ALL, NOTICED
+from xlaprof.analysis.principles import DEAR, FELT, HABIT, LOOKED_NS, MANY, MOST, NAMED, NEARLY_ALL, NOTICED, PART
 from xlaprof.analysis.recompiles.jit_calls import again_outside, compiled_outside
 from xlaprof.analysis.statements import called, names, nodes
 from xlaprof.analysis.uses import Use, read_of
@@ -57,6 +57,7 @@ class Eager(NamedTuple):
     first: First  # of many programs, where that is much
     spare_ns: int  # of all that, what one program spares, with what is compiled less or, below that, more
     lines: frozenset[tuple[str, int]]  # all lines on the way to them
+    sent: tuple[int, ...]  # stacks of those that bring the same to the device again, and compute much of it
 
 
 class OneByOne(NamedTuple):
@@ -101,6 +102,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     unseen = Counter(facts.run.jit.compiled_at)
     unseen.subtract(facts.run.jit.again_at)
     before, since = looks_beside(facts, unseen)
+    looks_at = Counter[tuple[Body, tuple[str, int]]]()  # the same by line
     since_ns = Counter[Body]()  # of it, since the first program: before it the device hides nothing
     for table in (before, since):
         for stack, ns in table.items() if lines else ():
@@ -110,6 +112,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
                     ns = min(ns, mixed[at])
                     mixed[at] -= ns
                 looks[body] += ns
+                looks_at[body, at] += ns
                 since_ns[body] += ns * (table is since)
     again_ns = facts.once(again_outside)
     spent = {body: max(0, looks[body] - sum(again_ns[stack] for stack in one)) for body, one in many.items()}
@@ -123,13 +126,13 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
         called_in = {stack: turns[stack] for stack in counts if stack in turns}
         felt, kept, less = ns - round(hidden * 1e9), 0, 0
         first = _first(facts, body, many[body])
-        once = any(brought_again(facts, lines[body])) and not first.ns
-        if not once:  # what is computed once, before the loop, is spared whole
+        sent = () if first.ns else brought_again(facts, {at: looks_at[body, at] for at in lines[body]})
+        if not sent:  # what is computed once, before the loop, is spared whole
             kept = min(felt, round(_kept_s(facts, own) * 1e9))
             less = _compiled_less(facts, [stack for stack in counts if stack not in turns])
         most = compiling + first.ns + _of_steps(facts, many[body])
         spare = max(0, min(felt + first.ns, felt - kept + less, most))
-        found[body] = Eager(counts, called_in, ns, felt, kept, first, spare, lines[body])
+        found[body] = Eager(counts, called_in, ns, felt, kept, first, spare, lines[body], sent)
     return {body: eager for body, eager in found.items() if _is_long(facts, eager)}
 
 
@@ -183,7 +186,7 @@ def _first(facts: Facts, body: Body, stacks: list[int]) -> First:
     took = sum(jit.compiled_at.get(stack, 0) - jit.again_at.get(stack, 0) for stack in stacks)
     again = max((jit.outside[stack].count for stack in stacks if stack in jit.outside), default=0) >= HABIT
     dear = body.call.line and programs >= MANY and took >= FELT * facts.wall_s * 1e9
-    return First(took, programs) if dear and again and _are_in_steps(facts, stacks) else First()
+    return First(took, programs) if dear and again and _are_around_steps(facts, stacks) else First()
 
 
 def compiled_first(facts: Facts, finding: Finding) -> First:
@@ -204,15 +207,35 @@ def _are_in_steps(facts: Facts, stacks: Iterable[int]) -> bool:
     return not loops[0].isdisjoint(loops[1])
 
 
-def brought_again(facts: Facts, lines: Container[tuple[str, int]]) -> Iterator[tuple[int, Place]]:
-    """Stacks of these lines that bring the same to the device again and again, and hardly anything else: what is
-    computed of it comes out the same, up to what else goes in."""
+def _are_around_steps(facts: Facts, stacks: Iterable[int]) -> bool:
+    """The same, also of a loop around such a one: what it repeats behind the steps, as an evaluation. From a loop's
+    head to each of its lines all of that function is in it."""
+    if _are_in_steps(facts, stacks):
+        return True
+    ends: dict[tuple[str, str, int], int] = {}
+    for one in (one for stack in stacks for one in way(facts, stack) if one.loop):
+        key = (one.file, one.func, one.loop)
+        ends[key] = max(ends.get(key, 0), one.line)
+    lines = {(one.file, one.func, one.line) for stack in facts.run.jit.callers for one in way(facts, stack)}
+    return any(
+        (file, func) == (other, its) and head < line <= end
+        for (file, func, head), end in ends.items()
+        for other, its, line in lines
+    )
+
+
+def brought_again(facts: Facts, spent: Mapping[tuple[str, int], int]) -> tuple[int, ...]:
+    """Stacks of the program's own lines that bring the same to the device again and again, and hardly anything else:
+    what is computed of it comes out the same, up to what else goes in. ``spent``: ns at each line; none, where these
+    are no large part of it all. What a library brings there of what it is given is of this computing alone."""
+    found = []
     for (stack, again), one in facts.run.sent.items():
         place, new = facts.place(stack), facts.run.sent.get((stack, False))
         whole = one.bytes + (new.bytes if new is not None else 0)
         many = again and one.count >= HABIT and one.bytes >= max(_LARGE * one.count, NEARLY_ALL * whole)
-        if many and place.at in lines:
-            yield stack, place
+        if many and not place.library and spent.get(place.at, 0) >= PART * sum(spent.values()):
+            found.append(stack)
+    return tuple(found)
 
 
 def _kept_s(facts: Facts, own: Collection[int]) -> float:
