@@ -141,3 +141,37 @@ def test_data_is_to_be_brought_once_where_much_is_computed_at_a_line_of_the_prog
     assert ("Do once, before the loop" in found.advice) is told
     assert ("train.py:12 brings to the device again and again (f32[9,4096])" in found.advice) is told
     assert "under jax.jit" in found.advice
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_a_loop_that_goes_on_by_a_value_is_one_while_loop_whatever_it_calls(jitted: bool) -> None:
+    """A balance of flows is improved, and its error taken, by two plain functions until that is small; or the loop
+    stops an epoch's steps early."""
+    story = Jitted()
+    if jitted:
+        story.call = story.line(53, "state = step(state)", func="main", loops=(52,))
+    called = [
+        story.line(n, "f = f * k", func=func, outer=(at,), loops=(0, 50))
+        for n, func, at in ((20, "improve", 51), (30, "error", 54))
+    ]
+    stop = "if error(flows) < 1e-6: break"
+    tested = story.line(54, "if error(flows) < 1e-6:", func="main", loops=(50,), takers=(stop,))
+    for turn in range(60):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.execute("step", 1, story.call)
+            for line in called:
+                for _ in range(5):
+                    story.execute("mul", 0.01, line)
+                story.emit(Look(story.now, 20 * MS, line, "python"))
+                story.spend(20)
+                story.emit(OutsideOperations(story.now, story.text("mul"), 15, line))
+            story.read(tested, NUMBER)
+            story.spend(2)
+    found = story.found("op_by_op")
+    whole = [one for one in found if "Put the whole loop at line 50 into one function under jax.jit" in one.advice]
+    assert ([len(one.parts) for one in whole], len(found)) == (([], 2) if jitted else ([1], 1))
+    for one in whole:
+        assert "as a jax.lax.while_loop, which tests on the device what train.py:54 reads" in one.advice
+        assert one.cost_s == pytest.approx(2.4, rel=0.1)

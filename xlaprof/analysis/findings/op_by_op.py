@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.reading import ELEMENTS
+from xlaprof.analysis.evidence.reading import ELEMENTS, SCALARS
 from xlaprof.analysis.evidence.reads import goes_over, takes_outside
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
@@ -100,6 +100,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     )
     most = counts.most_common(1)[0][0].at
     taken = not eager.turns and elements >= NEARLY_ALL * count  # to be read, which one change ends
+    goes_on = NOWHERE if apart else facts.once(_tested).get((body.call.file, body.call.func, body.call.loop), NOWHERE)
     decides = next((line for line in lines if line.at in read and _decides(line)), NOWHERE)
     advice = (
         f"Decide with jnp.where at {short(decides)}, where Python decides by a value that it reads, and put the whole "
@@ -110,6 +111,13 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         else f"Put {loops} into one function under jax.jit: one dispatch for all, and XLA fuses what follows each "
         f"other. {_SCANNED * scanned}What is set-up or logging, do with NumPy. {_DRAWN}"
     )
+    if goes_on.line:
+        advice = (
+            f"Put the whole loop at line {goes_on.loop} into one function under jax.jit, as a jax.lax.while_loop, "
+            f"which tests on the device what {short(goes_on)} reads (within a gradient: a fori_loop of a fixed number "
+            "of turns, with a mask: jnp.where): one dispatch for all turns, which no longer wait for that value. A "
+            f"jitted body alone still does, in each turn. What is set-up or logging, do with NumPy. {_DRAWN}"
+        )
     library, modules = _MODULES
     if any(library in one.file for stack in facts.run.jit.callers for one in facts.place(stack).library):
         advice += modules
@@ -146,9 +154,30 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         discriminator=body.func if body.call.line else "",
         confidence="high" if hidden < MOST else "medium",
         trifle=False,
-        ended_by=("decides", over.get(most, most)) if taken else None,
+        ended_by=("decides", over.get(most, most))
+        if taken
+        else ("loop", goes_on.file, goes_on.func, goes_on.loop)
+        if goes_on.line
+        else None,
         also=[*within, *lines],
     )
+
+
+def _tested(facts: Facts) -> dict[tuple[str, str, int], Place]:
+    """The loops that go on by a value that they read, with the line that reads it: a solver's turns, which have no work
+    of the host, and call nothing jitted, as an epoch's steps that are stopped early."""
+    found = {}
+    calls = [one for stack in facts.run.jit.callers for one in way(facts, stack)]
+    for stack, op in facts.run.reads:
+        line, takers = facts.place(stack), facts.names.takers(stack)
+        loop = (line.file, line.func, line.loop)
+        read = read_of(line.code, scalar=facts.text(op) in SCALARS, takers=takers, func=line.func)
+        if not line.loop or line.library or read.use != Use.GOES_ON or loop in facts.once(on_host):
+            continue
+        within = ((one.file, one.func, one.loop) == loop or line.loop < one.line <= line.line for one in calls)
+        if not any(one and (call.file, call.func) == loop[:2] for one, call in zip(within, calls, strict=True)):
+            found[loop] = line
+    return found
 
 
 def _decides(line: Place) -> bool:
