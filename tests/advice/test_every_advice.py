@@ -54,6 +54,7 @@ ELSEWHERE = {
     "Decide with jnp.where at": "test_a_loop_in_which_python_decides_by_what_it_reads_becomes_one_scan",
     "Give the operator a fake": "test_a_function_whose_compilation_fails_silently",
     "in place of {}, which is traced": "test_what_is_advised_against_graph_breaks",
+    "Convert {} once, where it is made": "test_an_argument_that_makes_a_state_wider_is_named_and_narrowed_once",
     "Call it under torch.no_grad() each time": "test_with_no_grad_in_the_thread_one_version_serves_all",
     "As for {}": "test_the_mistakes_are_named_and_nothing_else",
     "Keep {} in a tensor{} instead of a Python number": "test_what_is_advised_against_recompilations",

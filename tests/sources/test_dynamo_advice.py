@@ -322,7 +322,7 @@ RECOMPILATIONS = [
     Case(
         "attribute",
         counted,
-        "in a tensor (a buffer, if it is a module's), where the code only computes with it; or pass self.count as",
+        ", where the code only computes with it; or ",
         counted_in_a_buffer,
     ),
     Case("attribute of a branch", cutting("condition"), "Compute both branches in each call", cutting("mask")),
@@ -412,11 +412,11 @@ RECOMPILATIONS = [
     ),
     Case("list that grows", kept(inside=True), " grow outside the compiled function", kept(inside=False)),
     Case("list that grows and is read", recent(rolled=False), "let a tensor of fixed size", recent(rolled=True)),
-    Case("modules that grow", built(alone=False), "Compile what is new in self.floors alone", built(alone=True)),
+    Case("modules that grow", built(alone=False), " alone, the module that was added, and", built(alone=True)),
     Case(
         "modules by turns",
         joined(all_of_them=False),
-        "Let self.voices have all its modules before the first call, and multiply",
+        " have all its modules before the first call, and multiply",
         joined(all_of_them=True),
     ),
     Case(
