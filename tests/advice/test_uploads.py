@@ -23,7 +23,7 @@ from xlaprof.analysis.run import Run
 from xlaprof.events import TransferToDevice
 
 DEVICE = "xla"
-TABLE, BATCH = (20_000, 64), (1 << 16, 64)  # 5 and 16 MB
+TABLE, BATCH = (40_000, 64), (1 << 16, 64)  # 10 and 16 MB
 
 
 class Neighbours(nn.Module):
