@@ -8,8 +8,12 @@ from .calls import calls
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize(("seeds", "large"), [(range(100), False), (range(300, 360), True)], ids=["small", "large"])
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(
+    ("seeds", "large"),
+    [(range(50), False), (range(50, 100), False), (range(300, 360), True)],
+    ids=["small", "more", "large"],
+)
 def test_spoilt_calls_are_refused(capsys: pytest.CaptureFixture[str], seeds: range, large: bool) -> None:
     done = calls(seeds, large)
     with capsys.disabled():
