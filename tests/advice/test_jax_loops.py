@@ -1,0 +1,54 @@
+"""Advice on loops of plain functions over JAX's arrays: the whole loop becomes one program."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tests.advice.test_jax import recorded
+
+
+def smooth(x: Any) -> Any:
+    return 0.5 * x + 0.25 * (jnp.roll(x, 1) + jnp.roll(x, -1))
+
+
+def change(new: Any, old: Any) -> Any:
+    return jnp.sqrt(jnp.sum((new - old) ** 2))
+
+
+def settle(x: Any) -> Any:
+    for _ in range(10_000):
+        new = smooth(x)
+        if change(new, x) < 1e-4:
+            break
+        x = new
+    return x
+
+
+@jax.jit
+def settled(x: Any) -> Any:
+    start = (smooth(x), x)
+    return jax.lax.while_loop(lambda two: change(*two) >= 1e-4, lambda two: (smooth(two[0]), two[0]), start)[0]
+
+
+def repeated(solve: Any) -> None:
+    until = time.perf_counter() + 4
+    x = jnp.linspace(0.0, 1.0, 64)
+    solve(x)
+    while time.perf_counter() < until:
+        solve(x).block_until_ready()
+
+
+def test_a_loop_of_plain_functions_that_goes_on_by_a_value_becomes_one_while_loop(tmp_path: Path) -> None:
+    _, found = recorded(tmp_path / "before.log", lambda: repeated(settle))
+    [finding] = [one for one in found if one.kind == "op_by_op"]
+    line = settle.__code__.co_firstlineno + 1
+    assert (
+        f"Put the whole loop at line {line} into one function under jax.jit, as a jax.lax.while_loop" in finding.advice
+    )
+    _, left = recorded(tmp_path / "after.log", lambda: repeated(settled))
+    assert [one for one in left if one.kind == "op_by_op"] == []
