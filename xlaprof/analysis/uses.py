@@ -80,7 +80,8 @@ def read_of(code: str, *, scalar: bool, takers: Sequence[str] = (), func: str = 
     ``takers``: the statements that take what the line binds; of a test the test itself, with what leaves the loop; of
     what is returned first the one that calls the line's function, ``func``.
     """
-    tree = parsed(next((one for one in takers if one.startswith(code)), code), parts=True)
+    bare = re.sub(r"\s#\s.*", "", code)  # as takers are told, without a comment
+    tree = parsed(next((one for one in takers if one.startswith(bare)), code), parts=True)
     if tree is None:
         return Read(Use.OTHER)
     above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
