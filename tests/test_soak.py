@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("steps", [5_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", [2_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_a_long_run_is_recorded_step_by_step_in_flat_memory(steps: int, capsys: pytest.CaptureFixture[str]) -> None:
     program = [sys.executable, "-W", "error", str(Path(__file__).with_name("soak.py")), "--steps", str(steps)]
     done = subprocess.run(

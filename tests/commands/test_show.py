@@ -180,6 +180,7 @@ def test_the_jaxpr_and_the_hlo_of_a_call_are_one_program(tmp_path: Path, show: S
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script")  # PyTorch's own, where Inductor is loaded
+@pytest.mark.slow
 def test_generated_code_names_lines_by_the_graph_that_dynamo_captured(tmp_path: Path, show: Show) -> None:
     def model(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         product = x @ weight  # <-- compiled product

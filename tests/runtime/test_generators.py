@@ -82,7 +82,7 @@ THREES: list[Callable[[torch.Tensor, Any], torch.Tensor]] = [
 ]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [generator, lambda: torch.Generator().manual_seed(9)], ids=["xla", "host"])
 def test_every_sampler_takes_one(source: Callable[[], torch.Generator]) -> None:
     x = torch.full((40,), 3.0, device="xla")

@@ -131,6 +131,7 @@ def test_in_every_use(program: Program) -> None:
     same(nn.LSTM, {}, program)
 
 
+@pytest.mark.slow
 def test_projections() -> None:
     same(nn.LSTM, {"proj_size": 2}, trained)
 

@@ -185,7 +185,7 @@ def test_only_the_gradients_asked_for() -> None:
     check(story)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float16, marks=pytest.mark.slow), torch.bfloat16])
 def test_other_precisions_keep_long_sums_exact(dtype: torch.dtype) -> None:
     """2,304 products of about one: a float16 accumulator would lose the last two digits."""
 

@@ -30,6 +30,7 @@ def test_max_pool(dims: int, ceil_mode: bool) -> None:
     check(story)
 
 
+@pytest.mark.slow
 def test_of_equal_values_the_first_is_the_maximum_and_nan_is_above_all() -> None:
     def story() -> None:
         x = torch.randint(0, 3, (2, 2, 9, 9)).float().requires_grad_()

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ def run(lowering: Callable[..., Any], *args: Any, dtype: torch.dtype = torch.int
 @given(
     arrays.arrays(np.int8, st.sampled_from([(7,), (3, 4), (2, 3, 2)]), elements=st.integers(-1, 1)), st.integers(0, 4)
 )
+@pytest.mark.slow
 def test_positions_and_coordinates_in_order(mask: np.ndarray, more: int) -> None:
     places = np.flatnonzero(mask)
     np.testing.assert_array_equal(run(selection.positions, mask, len(places)), places)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from .harness import check
@@ -38,6 +39,7 @@ def test_nan_is_the_largest_whatever_its_sign() -> None:
     check(story)
 
 
+@pytest.mark.slow
 def test_topk_along_any_dimension_of_any_type() -> None:
     def story() -> None:
         x = torch.randperm(60).reshape(3, 4, 5)

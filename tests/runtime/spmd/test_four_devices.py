@@ -71,6 +71,7 @@ def test_the_example(tmp_path):
     assert "compiled after the second step: 0" in lines
 
 
+@pytest.mark.slow
 def test_the_documentation_s_program():
     page = (Path(__file__).parents[3] / "docs" / "spmd.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -90,6 +91,7 @@ def test_a_number_of_devices_that_is_none():
     assert "CPU_NUM_DEVICES=four is no number of devices: set it to 1, 2, 4..." in done.stderr
 
 
+@pytest.mark.slow
 def test_one_device_is_a_mesh_too():
     program = (
         "import torch, xlaprof.runtime as xr; from xlaprof.runtime import spmd as xs; xs.use_spmd();"
