@@ -47,6 +47,10 @@ class Filter(nn.Module):
 class Prior(Filter):
     """The same, and one turn before the loop, with the same function."""
 
+    def turn(self, state: Any, fix: Any) -> Any:
+        parts = state[:, :1], state[:, 1:3], state[:, 3:]
+        return super().turn(torch.cat(parts, -1), fix)
+
     def forward(self, fixes: Any) -> Any:
         state = self.turn(fixes[:, 0], fixes[:, 0])
         for hour in range(1, fixes.shape[1]):

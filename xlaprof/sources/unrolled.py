@@ -42,11 +42,13 @@ def most_repeated(ops: Iterable[tuple[str, tuple[_Line, ...]]], frame: Callable[
             made[name, stack[:_KEPT]] += 1
     if not made:
         return Unrolled(count)
-    (_, path), most = made.most_common(1)[0]
-    # a backward pass makes some operations of a line several times: the turns are as many as the rarest ones
-    place = frame(path[0])
-    here = (times for (_, way), times in made.items() if way[1:] == path[1:] and frame(way[0]) == place)
-    turns = min(times for times in here if times * _SEVERAL >= most)
+    most = max(made.values())
+    # a line may make an operation several times in a turn: the turns are as many as most operations come
+    made_by: Counter[int] = Counter()
+    for times in made.values():
+        made_by[times] += times * (times * _SEVERAL >= most)
+    turns = made_by.most_common(1)[0][0]
+    path = next(way for (_, way), times in made.items() if times == turns)
     within = sum(times for times in made.values() if times * 2 >= turns)
     return Unrolled(count, turns, tuple(each for one in path for each in _with_loops(frame(one))), within)
 
