@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from xlaprof.analysis.statements import called, given, names, nodes, parsed
+from xlaprof.text.strings import without_comment
 
 
 class Use(IntEnum):
@@ -80,7 +81,7 @@ def read_of(code: str, *, scalar: bool, takers: Sequence[str] = (), func: str = 
     ``takers``: the statements that take what the line binds; of a test the test itself, with what leaves the loop; of
     what is returned first the one that calls the line's function, ``func``.
     """
-    bare = re.sub(r"\s#\s.*", "", code)  # as takers are told, without a comment
+    bare = without_comment(code)  # as takers are told
     tree = parsed(next((one for one in takers if one.startswith(bare)), code), parts=True)
     if tree is None:
         return Read(Use.OTHER)
@@ -100,16 +101,14 @@ def _taken(read: Read, tree: ast.AST, takers: Iterable[str], func: str) -> Read:
 
     What needs the value at once counts before what only keeps or shows it.
     """
-    bound = _bound(tree)
-    returns = any(isinstance(one, ast.Return) for one in ast.walk(tree))
+    bound, returns = _bound(tree), _returns(tree)
     found: dict[Use, str] = {}
     for code in takers:
         taker = parsed(code, parts=True)
         if taker is None:
             continue
         above = {child: node for node in ast.walk(taker) for child in ast.iter_child_nodes(node)}
-        loaded = (one for one in ast.walk(taker) if isinstance(getattr(one, "ctx", None), ast.Load))
-        spots = [one for one in loaded if ast.unparse(one) in bound]
+        spots = _loads(taker, bound)
         spots += [one for one in ast.walk(taker) if returns and called(one) == func]
         if not spots:
             continue
@@ -135,14 +134,22 @@ def _bound(tree: ast.AST) -> set[str]:
     return {ast.unparse(one) for one in stored if not isinstance(one, ast.Tuple | ast.List | ast.Starred)}
 
 
+def _loads(tree: ast.AST, bound: Container[str]) -> list[ast.AST]:
+    """Where a statement takes one of the names that another one binds."""
+    loaded = (one for one in ast.walk(tree) if isinstance(getattr(one, "ctx", None), ast.Load))
+    return [one for one in loaded if ast.unparse(one) in bound]
+
+
+def _returns(tree: ast.AST) -> bool:
+    return any(isinstance(one, ast.Return) for one in ast.walk(tree))
+
+
 def hands_on(code: str, other: str) -> bool:
     """Whether the statement ``other`` takes what ``code`` binds: ``state`` of ``state, loss = step(state)``."""
     binds, takes = parsed(code), parsed(other, parts=True)
     if binds is None or takes is None:
         return False
-    bound = _bound(binds)
-    loaded = (one for one in ast.walk(takes) if isinstance(getattr(one, "ctx", None), ast.Load))
-    return any(ast.unparse(one) in bound for one in loaded)
+    return bool(_loads(takes, _bound(binds)))
 
 
 def _computes(node: ast.AST) -> bool:
@@ -295,7 +302,7 @@ def is_called_back(code: str, takers: Sequence[str], func: str) -> bool:
     """Whether the line returns a value from ``func``, which nothing of the program calls there, but which a call is
     given: ``minimize(func, start)``. What calls it back, as SciPy's search, goes on by the value."""
     tree, name = parsed(code, parts=True), func.rpartition(".")[2]
-    if tree is None or not takers or not any(isinstance(one, ast.Return) for one in ast.walk(tree)):
+    if tree is None or not takers or not _returns(tree):
         return False
     calls = nodes(takers[0], ast.Call)
     handed = any(name in names(one) for call in calls for one in given(call))

@@ -252,9 +252,10 @@ def _findings(report: Report, width: int, hidden: int, since: list[str]) -> Iter
         return
     yield title(plural(count, "finding"), width, "the one whose fix gives back most first")
     explain = ["xlaprof", "explain", printable(report.run.path)]
-    small = [(number, one) for number, one in enumerate(report.findings, 1) if _is_small(one, report)]
+    small = []
     for number, finding in enumerate(report.findings, 1):
-        if (number, finding) in small:
+        if _is_small(finding, report):
+            small.append((number, finding))
             continue
         if number > 1:
             yield Text()

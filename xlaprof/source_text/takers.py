@@ -11,7 +11,9 @@ import linecache
 import re
 from collections.abc import Iterator
 
-from .lines import FUNCTIONS, LOOPS, indent, loop_line
+from xlaprof.text.strings import without_comment
+
+from .lines import FUNCTIONS, indent, loop_line
 
 _MOST = 6  # statements
 _FAR = 200  # lines of a loop that are looked at
@@ -32,10 +34,9 @@ def takers(file: str, line: int, caller: tuple[str, int] = ("", 0)) -> tuple[str
     the loop with it, where there is one; a line that is such a test itself is its own taker. ``caller``: file and line
     of what called the line's function.
     """
-    lines = linecache.getlines(file)
-    if not 0 < line <= len(lines):
+    if (known := _statement_at(file, line)) is None:
         return ()
-    start, end = _statement(lines, line - 1, 0, len(lines))
+    lines, start, end = known
     text = _joined(lines, start, end)
     if text.startswith("return ") and (call := _call(*caller)):
         return (call, *(one for one in takers(*caller) if one != call))[:_MOST]
@@ -62,10 +63,9 @@ def takers(file: str, line: int, caller: tuple[str, int] = ("", 0)) -> tuple[str
 
 def _call(file: str, line: int) -> str:
     """The statement that a line is a part of."""
-    lines = linecache.getlines(file)
-    if not 0 < line <= len(lines):
+    if (known := _statement_at(file, line)) is None:
         return ""
-    start, end = _statement(lines, line - 1, 0, len(lines))
+    lines, start, end = known
     return _told(lines, file, start, end, _joined(lines, start, end))[:_LONGEST]
 
 
@@ -90,7 +90,7 @@ def _in_turn(lines: list[str], file: str, line: int, start: int, end: int) -> It
             break
         stop += 1
     yield from _statements(lines, end + 1, stop)
-    if head and lines[first].lstrip().startswith(LOOPS):
+    if head:
         yield from _statements(lines, first, start - 1)
 
 
@@ -106,12 +106,18 @@ def _statements(lines: list[str], first: int, last: int) -> Iterator[tuple[int, 
         at = end + 1
 
 
-def _statement(lines: list[str], at: int, first: int, stop: int) -> tuple[int, int]:
-    """First and last line of the statement that the line ``at`` is a part of."""
-    for start in range(at, max(first, at - _WIDE) - 1, -1):
+def _statement_at(file: str, line: int) -> tuple[list[str], int, int] | None:
+    """The lines of a file, and the first and last one of the statement that ``line`` is a part of, both from 0; None:
+    there is no such line."""
+    lines = linecache.getlines(file)
+    return (lines, *_statement(lines, line - 1)) if 0 < line <= len(lines) else None
+
+
+def _statement(lines: list[str], at: int) -> tuple[int, int]:
+    for start in range(at, max(0, at - _WIDE) - 1, -1):
         open_before = start > 0 and lines[start - 1].rstrip().endswith(("(", "[", "{", ",", "\\"))
         if not open_before and _depth(lines[start : at + 1])[0] >= 0:
-            return start, max(at, _end(lines, start, stop))
+            return start, max(at, _end(lines, start, len(lines)))
     return at, at
 
 
@@ -136,7 +142,7 @@ def _depth(lines: list[str]) -> tuple[int, int]:
 
 
 def _joined(lines: list[str], start: int, end: int) -> str:
-    parts = (re.sub(r"\s#\s.*", "", one).strip().removesuffix("\\") for one in lines[start : end + 1])
+    parts = (without_comment(one).strip().removesuffix("\\") for one in lines[start : end + 1])
     return " ".join(one for one in parts if one)
 
 

@@ -50,6 +50,11 @@ def array_text(dtype: str, shape: Iterable[object]) -> str:
     return f"{short_dtype(dtype)}[{','.join(map(str, shape))}]"
 
 
+def without_comment(line: str) -> str:
+    """A line of Python without what stands behind a "#" between blanks."""
+    return re.sub(r"\s#\s.*", "", line)
+
+
 def file_line(file: str, line: int) -> str:
     """A line of code by the name of its file: "train.py:12"; "at exit" where no line ran."""
     name = file.replace(chr(92), "/").rpartition("/")[2]

@@ -6,7 +6,7 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, repeat, takewhile
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.activities import innermost
@@ -165,8 +165,8 @@ def _is_between(facts: Facts, line: Place) -> tuple[bool, bool]:
     and whether compiled code takes what it gives."""
     known = (*facts.run.torch_compile.calls, *facts.run.jit.callers)
     calls = {one.code for one in map(facts.place, known) if (one.file, one.func) == (line.file, line.func)}
-    takes, gives = (any(map(hands_on, *pair)) for pair in ((calls, repeat(line.code)), (repeat(line.code), calls)))
-    return takes, gives
+    takes = any(hands_on(call, line.code) for call in calls)
+    return takes, any(hands_on(line.code, call) for call in calls)
 
 
 def _saved_by_compiling(facts: Facts, took: float) -> float:

@@ -402,4 +402,5 @@ def have_turns(lead: list[JitRecord], group: list[JitRecord]) -> bool:
 
 
 def sizes_along(group: list[JitRecord]) -> set[int]:
+    """All sizes that the dimension took which changes."""
     return {size for record in group for size in sizes_of(record.event.changes[0])}
