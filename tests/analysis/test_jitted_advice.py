@@ -330,6 +330,24 @@ def test_operations_that_were_compiled_one_by_one_are_told_by_the_calls_that_one
     assert "set-up" not in account.text
 
 
+def set_up_and_steps(story: Jitted, made: int, name: str, count: int, seen: int = 0, each_ms: float = 0.0) -> None:
+    """Four seconds in which the line ``made`` runs ``count`` operations one by one; then 300 steps, each with
+    ``each_ms`` of the host's at the line ``seen``."""
+    for _ in range(40):
+        story.execute(name, 0.1, made)
+        story.emit(Look(story.now, 100 * MS, made, "python"))
+        story.spend(100)
+    story.emit(OutsideOperations(story.now, story.text(name), count, made))
+    for turn in range(300):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.execute("step", 0.1, story.call)
+            story.spend(each_ms + 1)
+            if seen:
+                story.emit(Look(story.now, int(each_ms * MS), seen, "python"))
+
+
 @pytest.mark.parametrize("each_ms", [0.5, 10])
 def test_what_is_told_of_a_loop_is_of_the_loop_and_not_of_the_set_up_before_it(each_ms: float) -> None:
     """``main`` makes the tables of a codec for 4 s, operation by operation, and then goes over its frames: two more
@@ -338,18 +356,7 @@ def test_what_is_told_of_a_loop_is_of_the_loop_and_not_of_the_set_up_before_it(e
     table = story.line(21, "tables = codec.tables(rates)", func="main", library=(_UNDER_EQUINOX,))
     mean = story.line(41, "loudness = loudness * 0.9 + frame.mean()", func="main", loops=(38,))
     story.call = story.line(40, "state, frame = step(state, chunk)", func="main", loops=(38,))
-    for _ in range(40):
-        story.execute("tanh", 0.1, table)
-        story.emit(Look(story.now, 100 * MS, table, "python"))
-        story.spend(100)
-    story.emit(OutsideOperations(story.now, story.text("tanh"), 400, table))
-    for turn in range(300):
-        with story.step("step"):
-            if turn == 0:
-                story.made()
-            story.execute("step", 0.1, story.call)
-            story.spend(each_ms + 1)
-            story.emit(Look(story.now, int(each_ms * MS), mean, "python"))
+    set_up_and_steps(story, table, "tanh", 400, mean, each_ms)
     story.emit(OutsideOperations(story.now, story.text("mul"), 600, mean))
     found = story.found("op_by_op")
     assert [one.place.line for one in found] == [41] * (each_ms > 5)
@@ -457,17 +464,7 @@ def test_layers_that_are_made_before_a_loop_are_none_of_its_turns(listed: bool) 
     drawn = story.line(39, "key, sub = random.split(key)", loops=(38,), **main)
     mean = story.line(41, "mean = mean * 0.9 + loss", loops=(38,), **main)
     story.call = story.line(40, "state, loss = step(state, sub)", loops=(38,), **main)
-    for _ in range(40):
-        story.execute("uniform", 0.1, layers)
-        story.emit(Look(story.now, 100 * MS, layers, "python"))
-        story.spend(100)
-    story.emit(OutsideOperations(story.now, story.text("uniform"), 40, layers))
-    for turn in range(300):
-        with story.step("step"):
-            if turn == 0:
-                story.made()
-            story.execute("step", 0.1, story.call)
-            story.spend(1)
+    set_up_and_steps(story, layers, "uniform", 40)
     story.emit(OutsideOperations(story.now, story.text("threefry_split"), 300, drawn))
     story.emit(OutsideOperations(story.now, story.text("mul"), 600, mean))
     assert story.found("op_by_op") == []
