@@ -28,8 +28,8 @@ def test_the_log_is_read_for_marks_when_there_are_new_ones_and_rarely(story: Tra
     assert not is_due(), "it is being looked"
     clock[0] += 0.5
     marking.end()
-    clock[0] += 29
-    assert not is_due(), "that took half a second: a sixtieth of the time is spent so"
+    clock[0] += 119
+    assert not is_due(), "that took half a second, and the finding is known: 1/240 of the time is spent so"
     clock[0] += 2
     assert is_due()
     story.train(1_000, read=True)
@@ -39,9 +39,12 @@ def test_the_log_is_read_for_marks_when_there_are_new_ones_and_rarely(story: Tra
     clock[0] += 60
     assert is_due(), "they have become a thousand"
     marking.begin(run.report())
+    clock[0] += 0.5
     marking.end()
-    clock[0] += 60
+    clock[0] += 25
     story.train(10, read=True)
     assert not is_due(), "further ones are not marked"
     story.train_step(compile_ms=90_000, shape="i64[5,128]", read=True)
-    assert is_due(), "but another finding is"
+    assert not is_due(), "another finding is, but the look took half a second"
+    clock[0] += 6
+    assert is_due(), "a new finding is looked up at a sixtieth of the time"

@@ -46,7 +46,7 @@ from xlaprof.tui.widgets.tabs import Tab, TabBar
 #: A terminal of fewer columns or rows shows one line: what it needs.
 LEAST_WIDTH, LEAST_HEIGHT = 40, 12
 _SCREENSHOT = "screenshot"
-_LOOK_S, _MANY_S = 0.05, 0.5  # seconds between two looks at the end of the log, and where it grows by many events
+_LOOK_S, _MANY_S = 0.05, 1.0  # seconds between two looks at the end of the log, and where it grows by many events
 
 
 class LiveApp(App[None]):

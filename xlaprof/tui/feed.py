@@ -39,6 +39,8 @@ BUDGET_S = 0.4
 RECENT = 2_000
 #: Seconds without an event after which a log is not expected to grow.
 _GROWS_S = 2.0
+#: Events of one slice of a log that grows fast.
+_MANY = 1_000
 #: While a long log is read, the time between two reports is so many times what one takes.
 _PATIENCE = 24
 #: The same, at most, at the end of a log that grows. Reports of news rest a 60th of it, so half of the time is the most
@@ -47,7 +49,7 @@ REST = 60.0
 #: Seconds, at least, between two reports without news, for who looks more often than that,
 CALM_S = 0.2
 #: and the share of a core that the process takes: what reading, drawing and all else leave of it, reports may have.
-SHARE = 0.2
+SHARE = 0.1
 
 
 class Feed:
@@ -222,6 +224,8 @@ class Feed:
         most = self._total if ended is not False else self._total - 1
         self._read = self._total if ended else min(self._read + self._slice_bytes, most)
         if self._header is not None:
+            if len(events) >= _MANY:
+                self._history.run.long = True  # as many will follow: they are worth the import of numpy
             self._history.feed(events, self._read / max(self._total, 1))
         self._recent.append(events)
         while sum(map(len, self._recent)) - len(self._recent[0]) >= RECENT:

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.occurrences import MOST
 
-_EVERY_S, _REST = 5.0, 60  # between two times, and times as long as one takes
+#: Seconds between two looks, and how many times as long as one takes, where a finding is new,
+_NEW_S, _NEW_REST = 5.0, 60
+#: and where those that were looked up have only happened again.
+_AGAIN_S, _AGAIN_REST = 20.0, 240
 
 
 class Marking:
@@ -18,21 +21,27 @@ class Marking:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._counts: dict[str, int] = {}  # by id of a finding, when it was looked the last time
-        self._due = 0.0  # not before this moment of the clock
+        # not before these moments of the clock: for a new finding, and where known ones only happened again
+        self._due = self._due_again = 0.0
         self._began = 0.0
 
     def is_due(self, report: Report) -> bool:
         """Whether there is something to be found that was not, and the last look is long enough ago."""
-        return self._clock() >= self._due and self._of(report) != self._counts
+        counts = self._of(report)
+        due = self._due_again if counts.keys() <= self._counts.keys() else self._due
+        return self._clock() >= due and counts != self._counts
 
     def begin(self, report: Report) -> None:
         """One looks now."""
-        self._counts, self._due, self._began = self._of(report), math.inf, self._clock()
+        self._counts, self._began = self._of(report), self._clock()
+        self._due = self._due_again = math.inf
 
     def end(self) -> None:
         """That was done."""
         now = self._clock()
-        self._due = now + max(_EVERY_S, _REST * (now - self._began))
+        took = now - self._began
+        self._due = now + max(_NEW_S, _NEW_REST * took)
+        self._due_again = now + max(_AGAIN_S, _AGAIN_REST * took)
 
     @staticmethod
     def _of(report: Report) -> dict[str, int]:
