@@ -63,6 +63,16 @@ def test_the_version_is_one():
     assert f"## {xlaprof.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_the_changelog_is_short_enough_to_be_read():
+    """What came about on the way to a release is in git; a release has five minutes of its reader."""
+    _, *releases = re.split("^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    too_long = {
+        title: words for one in releases if (words := len(one.split())) > 1500 for title in one.splitlines()[:1]
+    }
+    assert releases
+    assert not too_long, "one line for one capability, in place of an earlier state's"
+
+
 def test_the_pins_are_within_the_supported_ranges():
     from packaging.requirements import Requirement
 
