@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -184,3 +185,14 @@ def test_the_diagnosis_finds_the_truth_and_nothing_else(name: str) -> None:
 def test_the_page_publishes_the_first_runs_on_unseen_programs() -> None:
     root = Path(__file__).parents[2]
     assert (root / "benchmarks" / "unseen.md").read_text() in (root / "docs" / "diagnosis.md").read_text()
+
+
+def test_each_round_of_the_page_has_its_text() -> None:
+    benchmarks = Path(__file__).parents[2] / "benchmarks"
+    page = (benchmarks / "unseen.md").read_text()
+    texts = (benchmarks / "unseen" / "rounds.md").read_text()
+    rounds = [f"Round {letter}" for letter in re.findall(r"^\| ([A-Z]), first run ", page, re.MULTILINE)]
+    of_jax = [f"JAX, {number} round" for number in re.findall(r"^\| (\w+) round, first run ", page, re.MULTILINE)]
+    assert rounds
+    assert of_jax
+    assert not [title for title in (*rounds, *of_jax) if f"\n## {title}\n" not in texts]
