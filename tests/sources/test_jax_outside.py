@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,31 @@ def test_a_function_given_to_a_loop_of_jaxs_outside_of_jit_is_traced_at_each_cal
     fixed = tell(lambda: [jitted(0.5) for _ in range(5)])
     assert len(fixed.of("bound")) == 1
     assert fixed.report.findings == ()
+
+
+def test_loops_of_jaxs_that_need_a_program_each_are_none_too_many(tell: Tell) -> None:
+    """Fillings of a tank that differ in what they carry: under jit each would be a program, too."""
+    inflow = np.ones((4, 3), np.float32)
+
+    def fill(names: Sequence[str]) -> Any:
+        tank = {name: jnp.asarray(inflow[0]) for name in names}
+        return jax.lax.scan(lambda at, x: ({k: v + x for k, v in at.items()}, at), tank, inflow)  # here
+
+    def program() -> None:
+        for count in range(1, 6):
+            fill("salty"[:count])
+        fill("abcdef")
+
+    run = tell(program)
+    assert len(run.of("scan")) == 6
+    assert run.report.findings == ()
+    again = tell(lambda: [program() for _ in range(3)])
+    [finding] = again.report.findings
+    assert finding.count == 12
+    assert "the function that it is given is a new object each time" in finding.cause
+
+    [row] = [one for one in run.report.jax.functions if one.place.code.endswith("# here")]
+    assert row.graphs >= 6, "one row for the line, whoever calls it"
 
 
 def test_elements_of_a_list_are_one_cause(tell: Tell) -> None:

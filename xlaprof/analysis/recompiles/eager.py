@@ -13,11 +13,11 @@ from typing import NamedTuple
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.reading import SCALARS
-from xlaprof.analysis.fold.jit import JitTally
+from xlaprof.analysis.fold.jit import JitRecord, JitTally
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.principles import DEAR, FELT, HABIT, LOOKED_NS, MANY, MOST, NAMED, NEARLY_ALL, NOTICED, PART
-from xlaprof.analysis.recompiles.jit_calls import again_outside, compiled_outside
+from xlaprof.analysis.recompiles.jit_calls import TRACING, compiled_outside, sort_out
 from xlaprof.analysis.statements import called, names, nodes
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.analysis.whatif.one_program import compiling
@@ -100,7 +100,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     mixed = _mixed(facts)
     looks = Counter[Body]()
     unseen = Counter(facts.run.jit.compiled_at)
-    unseen.subtract(facts.run.jit.again_at)
+    unseen.subtract(facts.once(of_other_calls))
     before, since = looks_beside(facts, unseen)
     looks_at = Counter[tuple[Body, tuple[str, int]]]()  # the same by line
     since_ns = Counter[Body]()  # of it, since the first program: before it the device hides nothing
@@ -150,7 +150,7 @@ def _mostly_compiled(facts: Facts) -> set[tuple[str, int]]:
 def _of_the_loop(facts: Facts, body: Body, stacks: list[int], turns: Container[int]) -> list[int]:
     """Those of a body's lines that its loop repeats. What the same function does beside it, as a set-up, is none of
     them, and neither are few operations of a loop or a comprehension of their own, where another loop calls jitted
-    functions: layers that are made. All, where nobody saw a loop: then what calls the function repeats it."""
+    functions: layers that are made. Where nobody saw a loop, what calls the function repeats it, if anything does."""
     heads = {stack: head for stack in stacks if (head := _head(facts, body, stack)) is not None}
     called = {_head(facts, body, stack) for stack in facts.run.jit.callers}
     count = Counter[tuple[str, str, int]]()
@@ -158,7 +158,16 @@ def _of_the_loop(facts: Facts, body: Body, stacks: list[int], turns: Container[i
         count[head] += facts.run.jit.outside[stack].count if stack in facts.run.jit.outside else 0
     set_up = {head for head in count if head not in called and count[head] < _MANY} if called & count.keys() else set()
     repeated = [stack for stack in stacks if stack in turns or heads.get(stack) not in {None, *set_up}]
-    return repeated or stacks
+    return repeated or [stack for stack in stacks if not _runs_once(facts, stack)]
+
+
+def _runs_once(facts: Facts, stack: int) -> bool:
+    """Whether the program comes by a line once, as by a module's: it is in no loop on the way there, and what it calls
+    is not called back by a library, which may do so again and again."""
+    frames = [place for place in facts.names.frames(stack) if place.line]
+    own = [*dropwhile(lambda one: one.library, frames)]
+    loops = any(one.loop or nodes(one.code, ast.comprehension) for one in own)
+    return bool(own) and own[-1].func == "<module>" and not loops and not any(one.library for one in own)
 
 
 def _head(facts: Facts, body: Body, stack: int) -> tuple[str, str, int] | None:
@@ -183,7 +192,7 @@ def _first(facts: Facts, body: Body, stacks: list[int]) -> First:
     of the steps calls, again and again, is no set-up. None, where these are few, or are made in no time."""
     jit = facts.run.jit
     programs = sum(jit.functions[stack, 0].programs for stack in stacks if (stack, 0) in jit.functions)
-    took = sum(jit.compiled_at.get(stack, 0) - jit.again_at.get(stack, 0) for stack in stacks)
+    took = sum(jit.compiled_at.get(stack, 0) - facts.once(of_other_calls)[stack] for stack in stacks)
     again = max((jit.outside[stack].count for stack in stacks if stack in jit.outside), default=0) >= HABIT
     dear = body.call.line and programs >= MANY and took >= FELT * facts.wall_s * 1e9
     return First(took, programs) if dear and again and _are_around_steps(facts, stacks) else First()
@@ -320,10 +329,31 @@ def _is_long(facts: Facts, eager: Eager) -> bool:
     return eager.ns >= LOOKED_NS and felt
 
 
+def again_outside(facts: Facts) -> Counter[int]:
+    """ns of compiling operations outside of jitted functions again, as findings of this kind tell it, by Stack id."""
+    return _outside_ns(one for group in facts.once(sort_out).found for one in group.records)
+
+
+def of_other_calls(facts: Facts) -> Counter[int]:
+    """ns of compiling operations outside of jitted functions that earlier calls had needed with other arguments, by
+    Stack id. Not what traces another function than before: a jitted function would need that program, too."""
+    found = Counter(facts.run.jit.again_at)
+    traced = (one for one in facts.run.jit.records if facts.text(one.event.func) in TRACING)
+    found.subtract(_outside_ns(one for one in traced if one.other or one.apart))
+    return found
+
+
+def _outside_ns(records: Iterable[JitRecord]) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for one in records:
+        found[one.event.stack] += 0 if one.event.code else one.event.dur
+    return found
+
+
 def compiled_again(facts: Facts, stack: int) -> int:
     """ns of compiling a line's operations for other shapes: a part of what they cost. The first time one function would
     take, too; what a finding tells as compiled again is its."""
-    return max(0, facts.run.jit.again_at.get(stack, 0) - facts.once(again_outside)[stack])
+    return max(0, facts.once(of_other_calls)[stack] - facts.once(again_outside)[stack])
 
 
 def way(facts: Facts, stack: int) -> list[Place]:

@@ -95,7 +95,7 @@ def sort_out(facts: Facts) -> Sorted:
         if _moment(event) in known:
             continue
         chosen = record.apart and first.kind in _OF_THE_CALL
-        if chosen or (record.other and first.kind in _OF_OBJECTS):
+        if chosen or (record.other and (first.kind in _OF_OBJECTS or _is_traced(facts, event))):
             necessary.append(record)
         elif first.kind in ("anew", "field"):
             groups.setdefault((first.kind, name), []).append(record)
@@ -233,7 +233,13 @@ _OF_OBJECTS = frozenset({"function", "anew"})
 #: operations that join pieces
 _JOINS = frozenset({"concatenate", "append", "stack"})
 #: operations that trace a function of the program's
-_TRACING = frozenset({"scan", "while", "cond"})
+TRACING = frozenset({"scan", "while", "cond"})
+
+
+def _is_traced(facts: Facts, event: JitCompile) -> bool:
+    """Whether an operation outside of jitted functions traces a function that it is given, which is another one."""
+    parameter = event.changes[0].kind in ("parameter", "structure")  # with it come the arrays that it holds
+    return not event.code and parameter and facts.text(event.func) in TRACING
 
 
 def _varies(facts: Facts, group: list[JitRecord], groups: Collection[list[JitRecord]]) -> bool:
@@ -247,7 +253,7 @@ def _varies(facts: Facts, group: list[JitRecord], groups: Collection[list[JitRec
         one_size = all(len(changed_sizes(change)) == 1 for change in changes)
         return one_size and (again or any(_in_turn(group, other) for other in groups))
     if changes[0].kind == "parameter":
-        return facts.text(group[0].event.func) in _TRACING
+        return facts.text(group[0].event.func) in TRACING
     return changes[0].kind == "structure"
 
 
@@ -366,15 +372,6 @@ def of_other_sizes(facts: Facts) -> set[int]:
     return {one.event.stack for records in groups for one in records if not one.event.code}
 
 
-def again_outside(facts: Facts) -> Counter[int]:
-    """ns of compiling operations outside of jitted functions again, as findings of this kind tell it, by Stack id."""
-    found: Counter[int] = Counter()
-    for group in facts.once(sort_out).found:
-        for one in group.records:
-            found[one.event.stack] += 0 if one.event.code else one.event.dur
-    return found
-
-
 def _finding(facts: Facts, cause: Group) -> Finding:
     group, records = cause.lead, sorted(cause.records, key=lambda one: one.event.t)
     event, change = group[0].event, group[0].event.changes[0]
@@ -416,6 +413,10 @@ def _finding(facts: Facts, cause: Group) -> Finding:
     )
 
 
+def _turn(line: Place) -> str:
+    return f"the loop at line {line.loop} does in a turn" if line.loop else f"line {line.line} does"
+
+
 def _selecting(facts: Facts, records: list[JitRecord]) -> Place:
     """The line that decides by values how many elements the operations have; NOWHERE: none is seen to."""
     lines = (facts.place(one.event.stack) for one in records)
@@ -450,8 +451,9 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
     of = group if _is_list(group) else [one for one in cause.records if one.event.code] or cause.records
     functions = dict.fromkeys(facts.text(record.event.func) for record in of)
     more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
-    caller = facts.place(event.stack).func
-    method = _METHOD.search(caller)
+    line = facts.place(event.stack)
+    caller = line.func if line.func[:1] != "<" else f"what {_turn(line)}, as one function," if line.line else ""
+    method = _METHOD.search(line.func)
     selecting, amounts = _selecting(facts, cause.records), sorted(sizes_along(group)) or [0]
     several = len({record.event.changes[0].name for record in group}) > 1  # elements: it is the list that differs
     return {

@@ -9,7 +9,7 @@ from xlaprof.analysis.evidence.compilation import going_on
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.jit import JitTally, Needs, memory
-from xlaprof.analysis.model import Charge, CompiledFunctions, ExchangeStat, Finding, FunctionStat, JitProgramStat
+from xlaprof.analysis.model import Charge, CompiledFunctions, ExchangeStat, Finding, FunctionStat, JitProgramStat, Place
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import LISTED, NOTICED, SHOWN
 from xlaprof.text.quantities import amount, duration, percent, plural, size_text
@@ -23,7 +23,7 @@ _WORTH = 1 << 20  # bytes that are worth a line
 
 def jitted_functions(facts: Facts, findings: tuple[Finding, ...]) -> CompiledFunctions:
     """The section on JAX of a settled run; ``findings``: all of the run."""
-    functions = facts.run.jit.functions
+    functions = _by_line(facts)
     longest = sorted(functions.items(), key=lambda item: -item[1].dur)[:LISTED]
     lasts, _ = going_on(facts.run, "jit")
     total = sum(one.dur for one in functions.values()) + lasts
@@ -34,6 +34,20 @@ def jitted_functions(facts: Facts, findings: tuple[Finding, ...]) -> CompiledFun
         functions=tuple(_stat(facts, key[0], tally) for key, tally in longest),
         charges=tuple(_charges(facts, findings, total / 1e9)),
     )
+
+
+def _by_line(facts: Facts) -> dict[tuple[int, int], JitTally]:
+    """By a stack of the definition, or of the line of operations outside, and name: one for each line, however many
+    ways lead to it."""
+    ways: dict[tuple[Place, int], list[int]] = {}
+    for stack, name in facts.run.jit.functions:
+        ways.setdefault((facts.place(stack).acting, name), []).append(stack)
+    found = {}
+    for (_, name), stacks in ways.items():
+        found[stacks[0], name] = tally = JitTally(name)
+        for stack in stacks:
+            tally.merge(facts.run.jit.functions[stack, name])
+    return found
 
 
 def _stat(facts: Facts, place: int, tally: JitTally) -> FunctionStat:
