@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -295,3 +296,26 @@ def test_one_call_of_vmap_for_all_that_a_comprehension_goes_through(tell: Tell) 
     assert finding.place.code == "found = [single(buoy, tide) for buoy in placed]"
     assert "Call probe once for all that the comprehension" in finding.advice
     assert not [one for one in tell(at_once).report.findings if one.kind == "op_by_op"]
+
+
+def test_each_loop_of_operations_is_a_finding_with_what_it_calls(tell: Tell) -> None:
+    """A kite is flown, then reeled in; the wind on its sail is a function of its own."""
+
+    def drag(wind: Any) -> Any:
+        return jnp.tanh(wind) * 0.3 + jnp.abs(wind)
+
+    def fly() -> None:
+        at = line = jnp.ones(7)
+        until = time.perf_counter() + 3  # compiling included
+        while time.perf_counter() < until:
+            at = jnp.sin(at) * 0.9 + jnp.cos(at) - drag(at)  # flown
+        until = time.perf_counter() + 1.5
+        while time.perf_counter() < until:
+            line = jnp.sqrt(line) * 0.99  # reeled
+
+    flown, reeled = sorted(tell(fly).report.findings, key=lambda one: one.place.line)
+    assert (flown.kind, reeled.kind) == ("op_by_op", "op_by_op")
+    assert flown.place.code == "at = jnp.sin(at) * 0.9 + jnp.cos(at) - drag(at)  # flown"
+    assert "return jnp.tanh(wind) * 0.3 + jnp.abs(wind)" in {one.code for one in flown.also}
+    assert reeled.place.code == "line = jnp.sqrt(line) * 0.99  # reeled"
+    assert all("the body of the loop at line" in one.advice for one in (flown, reeled))

@@ -30,8 +30,9 @@ from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.necessary import SPARED, necessary
 from xlaprof.analysis.places import short, users
 from xlaprof.analysis.principles import HABIT, LOOKED_NS, NAMED, WORTH_SAYING
-from xlaprof.analysis.recompiles.eager import compiled_again, compiled_first, looks_beside, one_by_one
+from xlaprof.analysis.recompiles.eager import compiled_again, compiled_first, looks_beside
 from xlaprof.analysis.recompiles.jit_calls import JAX
+from xlaprof.analysis.recompiles.jit_section import one_by_one
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.torch_tpu.again import TORCH_TPU

@@ -64,6 +64,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     each = f", {count / facts.step_count:,.0f} in a step" if facts.step_count > 1 else ""
     does = [f"runs {plural(count, 'operation')} ({shown}) outside of any jitted function{each}"] * bool(count)
     does += [f"calls {name} for one element after the other" for name in dict.fromkeys(eager.turns.values())]
+    name = body.func if body.func[:1] != "<" else ""  # a module's
     called = f", called in a loop at {short(body.call)}," if body.call.line else ""
     lines = [facts.place(stack) for stack in eager.counts]
     within = [one for stack in eager.counts for one in way(facts, stack) if (one.file, one.func) == body[:2]]
@@ -91,7 +92,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
             loops = f"the body of {body.func}'s loop (or all of it, where the turns are few: they are unrolled)"
     elif not looped or apart:  # what calls the function repeats it
         own = list(dict.fromkeys(f"line {one.line}" for one in within))
-        loops = f"what {body.func or 'the program'} computes at {enumerated(own, NAMED)}"
+        loops = f"what {name or 'the program'} computes at {enumerated(own, NAMED)}"
     reads = [facts.place(stack) for stack, _ in facts.run.reads]
     read = {one.at for one in reads}
     over = {(one.file, one.loop): one.at for one in reads if goes_over(facts, one)}  # head of a loop -> the read in it
@@ -137,7 +138,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         )
     return facts.finding(
         "op_by_op",
-        body.call if body.call.line else lines[0],
+        body.call if body.call.line else next(one for one in [lines[0], *within] if (one.file, one.func) == body[:2]),
         count=sum(counted[stack].events for stack in outside) or counts.total(),
         counted=Matching(OutsideOperations, ("stack",), frozenset((stack,) for stack in outside))
         if outside
@@ -145,7 +146,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         cost_s=(eager.felt_ns + eager.first.ns) / 1e9,
         gain_s=eager.spare_ns / 1e9,
         cause=(
-            f"{body.func or 'The program'}{called} {', and '.join(does)}: Python dispatches each, and each is a "
+            f"{name or 'The program'}{called} {', and '.join(does)}: Python dispatches each, and each is a "
             "program of its own. The main thread was there for "
             f"{duration(eager.ns / 1e9)}{beside}."
         ),

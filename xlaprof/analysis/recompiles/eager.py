@@ -6,23 +6,21 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from itertools import dropwhile, pairwise
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.reading import SCALARS
-from xlaprof.analysis.fold.jit import JitRecord, JitTally
+from xlaprof.analysis.fold.jit import JitRecord
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.principles import DEAR, FELT, HABIT, LOOKED_NS, MANY, MOST, NAMED, NEARLY_ALL, NOTICED, PART
+from xlaprof.analysis.principles import DEAR, FELT, HABIT, LOOKED_NS, MANY, MOST, NEARLY_ALL, NOTICED, PART
 from xlaprof.analysis.recompiles.jit_calls import TRACING, compiled_outside, sort_out
 from xlaprof.analysis.statements import called, names, nodes
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.analysis.whatif.one_program import compiling
-from xlaprof.text.quantities import duration, plural
-from xlaprof.text.strings import enumerated, package_path
 
 _OF_KEYS = re.compile(r"^(_?threefry|_?random|unstack$|stage$)")  # operations on keys, and their unpacking
 _NUMPY = frozenset({"np", "numpy"})
@@ -31,12 +29,16 @@ _MANY = 200  # operations of a function: fewer are set-up
 _EACH_NS = 200_000  # that one takes Python, on a busy machine: what is beyond is the jitted function's
 
 
+_Loop = tuple[str, str, int]  # file, function and line of its head; below 0 a comprehension
+
+
 class Body(NamedTuple):
     """What would be one jitted function."""
 
     file: str
     func: str
     call: Place  # the line of a loop that calls it; NOWHERE: its own lines are the loop's
+    loop: int = 0  # of these the line of the loop's head, below 0 that of a comprehension
 
 
 class First(NamedTuple):
@@ -60,20 +62,6 @@ class Eager(NamedTuple):
     sent: tuple[int, ...]  # stacks of those that bring the same to the device again, and compute much of it
 
 
-class OneByOne(NamedTuple):
-    """Operations outside of jitted functions that were compiled once, each as a program of its own, as of a set-up."""
-
-    spare_ns: int  # that one function under jax.jit would not take
-    text: str  # how many, of which calls, and the way out
-
-
-#: what makes a model of each library's under jit: a part of the library's path -> how
-_MAKES = (
-    ("/flax/nnx/", "nnx.jit around the function that makes the model"),
-    ("/flax/", "jax.jit(model.init)"),
-    ("/equinox/", "eqx.filter_jit around the function that makes the model"),
-)
-
 _WRITES = "/flax/nnx/"  # a library whose jitted functions update the objects that they are given
 
 
@@ -82,14 +70,19 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     turns = facts.once(in_comprehensions)
     outside = {stack: one.count for stack, one in facts.run.jit.outside.items()}
     outside |= {stack: max(facts.run.executions_at.get(stack, 0), outside.get(stack, 0)) for stack in turns}
-    jitted = _calls_jitted(facts).union(one[:2] for one in facts.once(on_host)) if outside else frozenset()
+    owner = _owners(facts, outside)
     again = _mostly_compiled(facts)
     groups: dict[Body, list[int]] = {}
     for stack in sorted(outside, key=lambda stack: -outside[stack]):
-        body = _body(facts, stack, jitted)
+        body = owner(stack)
         if body is not None and facts.place(stack).at not in again:
             groups.setdefault(body, []).append(stack)
-    groups = {body: _of_the_loop(facts, body, one, turns) for body, one in groups.items()}
+    looped = {body[:2] for body in groups if body.loop}
+    groups = {
+        body: _of_the_loop(facts, body, one, turns)
+        for body, one in groups.items()
+        if body.loop or body.call.line or body[:2] not in looped
+    }
     computing = {stack for stack in outside if stack in turns or _computes(facts, stack)}
     many = {
         body: one
@@ -106,7 +99,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     since_ns = Counter[Body]()  # of it, since the first program: before it the device hides nothing
     for table in (before, since):
         for stack, ns in table.items() if lines else ():
-            body, at = _body(facts, stack, jitted), facts.place(stack).at
+            body, at = owner(stack), facts.place(stack).at
             if body in lines and at in lines[body] - again:
                 if at in mixed:
                     ns = min(ns, mixed[at])
@@ -133,7 +126,45 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
         most = compiling + first.ns + _of_steps(facts, many[body])
         spare = max(0, min(felt + first.ns, felt - kept + less, most))
         found[body] = Eager(counts, called_in, ns, felt, kept, first, spare, lines[body], sent)
-    return {body: eager for body, eager in found.items() if _is_long(facts, eager)}
+    return {body: eager for body, eager in found.items() if _is_long(facts, body, eager)}
+
+
+def _owners(facts: Facts, outside: Mapping[int, int]) -> Callable[[int], Body | None]:
+    """What tells the body of a stack. ``outside``: operations by stack. A loop is a body, with those in it, and with
+    what it calls, where most operations are its own, and nothing in it is jitted or done on the host."""
+    jitted = calls_jitted(facts).union(one[:2] for one in facts.once(on_host)) if outside else frozenset()
+    own: Counter[_Loop] = Counter()  # of a loop: how many more operations it has itself than what it calls has
+    ends: dict[_Loop, int] = {}  # of loops that have some: the last such line
+    for stack, count in outside.items():
+        body = _body(facts, stack, jitted)
+        if body is not None and body.call.line:
+            own[body.call.file, body.call.func, body.call.loop] -= count
+        elif body is not None and (head := _head(facts, body, stack)):
+            own[head] += count
+            lines = (one.line for one in way(facts, stack) if head[:2] == (one.file, one.func))
+            ends[head] = max(ends.get(head, 0), *lines)
+    calls = [one for stack in facts.run.jit.callers for one in way(facts, stack)]
+
+    def is_whole(loop: _Loop) -> bool:
+        if loop not in ends or own[loop] < 0 or loop in facts.once(on_host):
+            return False
+        here = [one for one in calls if (one.file, one.func) == loop[:2]]
+        return not any(one.loop == loop[2] or loop[2] < one.line <= ends[loop] for one in here)
+
+    def owner(stack: int) -> Body | None:
+        body = _body(facts, stack, jitted)
+        if body is None:
+            return None
+        called = bool(body.call.line)
+        loop = (body.call.file, body.call.func, body.call.loop) if called else _head(facts, body, stack)
+        if loop is None or (called and not is_whole(loop)):
+            return body
+        file, func, head = loop
+        around = [at for (*of, at), end in ends.items() if [file, func] == of and 0 < at < abs(head) <= end]
+        whose = (file, func) if called else body[:2]
+        return Body(*whose, NOWHERE, min([head, *around], key=abs))
+
+    return owner
 
 
 def _mostly_compiled(facts: Facts) -> set[tuple[str, int]]:
@@ -320,10 +351,12 @@ def in_comprehensions(facts: Facts) -> dict[int, str]:
     return found
 
 
-def _is_long(facts: Facts, eager: Eager) -> bool:
-    """Whether what one program spares is felt in the run, or in the time of the steps beside compiling."""
+def _is_long(facts: Facts, body: Body, eager: Eager) -> bool:
+    """Whether what one program spares is felt in the run or, of what is repeated, in the time of the steps beside
+    compiling."""
     beside = eager.spare_ns - sum(compiled_again(facts, stack) for stack in eager.counts)
-    felt = eager.spare_ns >= FELT * facts.wall_s * 1e9 or beside >= DEAR * facts.working_s * 1e9
+    in_steps = bool(body.loop or body.call.line) and beside >= DEAR * facts.working_s * 1e9
+    felt = in_steps or eager.spare_ns >= FELT * facts.wall_s * 1e9
     if eager.first.ns and eager.spare_ns >= NOTICED * facts.wall_s * 1e9:
         return True
     return eager.ns >= LOOKED_NS and felt
@@ -344,7 +377,7 @@ def of_other_calls(facts: Facts) -> Counter[int]:
 
 
 def _outside_ns(records: Iterable[JitRecord]) -> Counter[int]:
-    found: Counter[int] = Counter()
+    found = Counter[int]()
     for one in records:
         found[one.event.stack] += 0 if one.event.code else one.event.dur
     return found
@@ -361,57 +394,12 @@ def way(facts: Facts, stack: int) -> list[Place]:
     return [place for place in facts.names.frames(stack) if place.line and not place.library]
 
 
-def one_by_one(facts: Facts) -> OneByOne | None:
-    """Those at lines of no finding, where they are dear and one function would spare a part of the run that is seen.
-
-    What one program would take to compile is told by what the run's own took.
-    """
-    told = compiled_outside(facts).union(*(eager.lines for eager in facts.once(bodies).values()))
-    lines: dict[tuple[str, int], dict[int, JitTally]] = {}  # what one program can be -> by stack
-    jitted, takes = _calls_jitted(facts), compiling(facts.run.jit)
-    for (stack, name), one in facts.run.jit.functions.items():
-        place = facts.place(stack)
-        if not name and place.line and place.at not in told:
-            lines.setdefault(_called_by(facts, stack, jitted).at, {})[stack] = one
-    spares, took, count, ways = Counter[tuple[str, int]](), Counter[tuple[str, int]](), 0, Counter[str]()
-    for at, some in lines.items():
-        dur, programs = sum(one.dur for one in some.values()), sum(one.programs for one in some.values())
-        spare = dur - takes.one(sum(_ops(facts, stack, one) for stack, one in some.items()), dur, programs)
-        if spare > 0:
-            spares[at], took[at], count = int(spare), dur, count + programs
-            for stack, one in some.items():
-                library = facts.place(stack).library
-                ways[next((how for part, how in _MAKES if any(part in line.file for line in library)), "")] += one.dur
-    whole = facts.wall_s * 1e9
-    if count < MANY or took.total() < DEAR * whole or spares.total() < NOTICED * whole:
-        return None
-    named = [f"{package_path(file)}:{line} ({duration(ns / 1e9)})" for (file, line), ns in took.most_common()]
-    hows = [how for how, ns in ways.items() if how and ns >= DEAR * took.total()]
-    return OneByOne(
-        spares.total(),
-        f"{plural(count, 'operation')} outside of jitted functions were compiled one by one, "
-        f"{duration(took.total() / 1e9)}, at {enumerated(named, NAMED)}: put what such a line does into one "
-        f"function under jax.jit{f' ({enumerated(hows, NAMED)})' if hows else ''}, and one program in place of many "
-        "spares some "
-        f"{duration(spares.total() / 1e9)} of that (random numbers compile as long there)",
-    )
-
-
-def _ops(facts: Facts, stack: int, tally: JitTally) -> float:
-    """The operations of a line in a program of all that it does. Turns of a loop that are alike are one program; what
-    comes in several sizes, or by a library's loop, stands in it as often as it was called."""
-    ran = facts.run.jit.outside.get(stack)
-    if ran is None or (tally.programs <= len(ran.functions) and any(line.loop for line in way(facts, stack))):
-        return tally.ops
-    return tally.ops / tally.programs * max(ran.count, tally.programs)
-
-
 def jitted_calls(facts: Facts) -> frozenset[tuple[str, int]]:
     """The lines that call jitted functions: handing over what they are given, and dispatching, takes the host there."""
     return frozenset(facts.place(stack).at for stack in facts.run.jit.callers)
 
 
-def _calls_jitted(facts: Facts) -> frozenset[tuple[str, str]]:
+def calls_jitted(facts: Facts) -> frozenset[tuple[str, str]]:
     """The functions that call jitted ones, themselves or by others: none of them can be jitted as a whole."""
     callers = (place for stack in facts.run.jit.callers for place in way(facts, stack))
     return frozenset((place.file, place.func) for place in callers)
@@ -422,7 +410,7 @@ def on_host(facts: Facts) -> frozenset[tuple[str, str, int]]:
     of them can be jitted as a whole, whatever else is done about it. NumPy was seen to work in it at a line that runs
     nothing of JAX's, or it goes on with what it brings to the host, an array or a whole number."""
     computing = {facts.place(stack).at for stack in (*facts.run.jit.outside, *facts.run.jit.callers)}
-    found: list[Place] = []
+    found = list[Place]()
     for stack in {stack for stack, _ in facts.run.looks}:
         line, lines = facts.place(stack), way(facts, stack)
         if line.at not in computing and _calls_numpy(line.code) and any(one.loop for one in lines):
@@ -438,13 +426,6 @@ def on_host(facts: Facts) -> frozenset[tuple[str, str, int]]:
 def _calls_numpy(code: str) -> bool:
     roots = (next(reversed([*names(call.func)]), "") for call in nodes(code, ast.Call))
     return not _NUMPY.isdisjoint(roots)
-
-
-def _called_by(facts: Facts, stack: int, jitted: frozenset[tuple[str, str]]) -> Place:
-    """The line all of whose operations can be one program: the innermost of a function that also calls jitted ones, for
-    what it calls does not. Where none does, the innermost line."""
-    lines = way(facts, stack)
-    return next((line for line in lines if (line.file, line.func) in jitted), facts.place(stack))
 
 
 def _body(facts: Facts, stack: int, jitted: frozenset[tuple[str, str]]) -> Body | None:

@@ -101,6 +101,8 @@ def sort_out(facts: Facts) -> Sorted:
             groups.setdefault((first.kind, name), []).append(record)
         elif first.kind == "evicted":
             groups.setdefault((first.kind,), []).append(record)
+        elif place.loop and _is_traced(facts, event):  # one function for a turn of the loop, whatever is in it
+            groups.setdefault((place.file, place.func, place.loop), []).append(record)
         elif event.code:
             other = bool(modes_of(record))  # the same code around another function, beside what is made anew
             groups.setdefault((event.code, event.func, first.kind, name, first.dim, other), []).append(record)

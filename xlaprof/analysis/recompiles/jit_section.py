@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from xlaprof.analysis.evidence.compilation import going_on
 from xlaprof.analysis.evidence.facts import Facts
@@ -11,14 +12,31 @@ from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.jit import JitTally, Needs, memory
 from xlaprof.analysis.model import Charge, CompiledFunctions, ExchangeStat, Finding, FunctionStat, JitProgramStat, Place
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import LISTED, NOTICED, SHOWN
+from xlaprof.analysis.principles import DEAR, LISTED, MANY, NAMED, NOTICED, SHOWN
+from xlaprof.analysis.whatif.one_program import compiling
 from xlaprof.text.quantities import amount, duration, percent, plural, size_text
+from xlaprof.text.strings import enumerated, package_path
 
-from .eager import compiled_first, one_by_one
-from .jit_calls import JAX, sort_out
+from .eager import bodies, calls_jitted, compiled_first, way
+from .jit_calls import JAX, compiled_outside, sort_out
 
 _APART_S = 500e-6  # runs that are shorter on average were told several at a time
 _WORTH = 1 << 20  # bytes that are worth a line
+
+
+class OneByOne(NamedTuple):
+    """Operations outside of jitted functions that were compiled once, each as a program of its own, as of a set-up."""
+
+    spare_ns: int  # that one function under jax.jit would not take
+    text: str  # how many, of which calls, and the way out
+
+
+#: what makes a model of each library's under jit: a part of the library's path -> how
+_MAKES = (
+    ("/flax/nnx/", "nnx.jit around the function that makes the model"),
+    ("/flax/", "jax.jit(model.init)"),
+    ("/equinox/", "eqx.filter_jit around the function that makes the model"),
+)
 
 
 def jitted_functions(facts: Facts, findings: tuple[Finding, ...]) -> CompiledFunctions:
@@ -125,6 +143,58 @@ def _unkept(facts: Facts, most: float) -> str:
             "of a process that is not the first, or below its least size."
         )
     return said
+
+
+def one_by_one(facts: Facts) -> OneByOne | None:
+    """Those at lines of no finding, where they are dear and one function would spare a part of the run that is seen.
+
+    What one program would take to compile is told by what the run's own took.
+    """
+    told = compiled_outside(facts).union(*(eager.lines for eager in facts.once(bodies).values()))
+    lines: dict[tuple[str, int], dict[int, JitTally]] = {}  # what one program can be -> by stack
+    jitted, takes = calls_jitted(facts), compiling(facts.run.jit)
+    for (stack, name), one in facts.run.jit.functions.items():
+        place = facts.place(stack)
+        if not name and place.line and place.at not in told:
+            lines.setdefault(_called_by(facts, stack, jitted).at, {})[stack] = one
+    spares, took, count, ways = Counter[tuple[str, int]](), Counter[tuple[str, int]](), 0, Counter[str]()
+    for at, some in lines.items():
+        dur, programs = sum(one.dur for one in some.values()), sum(one.programs for one in some.values())
+        spare = dur - takes.one(sum(_ops(facts, stack, one) for stack, one in some.items()), dur, programs)
+        if spare > 0:
+            spares[at], took[at], count = int(spare), dur, count + programs
+            for stack, one in some.items():
+                library = facts.place(stack).library
+                ways[next((how for part, how in _MAKES if any(part in line.file for line in library)), "")] += one.dur
+    whole = facts.wall_s * 1e9
+    if count < MANY or took.total() < DEAR * whole or spares.total() < NOTICED * whole:
+        return None
+    named = [f"{package_path(file)}:{line} ({duration(ns / 1e9)})" for (file, line), ns in took.most_common()]
+    hows = [how for how, ns in ways.items() if how and ns >= DEAR * took.total()]
+    return OneByOne(
+        spares.total(),
+        f"{plural(count, 'operation')} outside of jitted functions were compiled one by one, "
+        f"{duration(took.total() / 1e9)}, at {enumerated(named, NAMED)}: put what such a line does into one "
+        f"function under jax.jit{f' ({enumerated(hows, NAMED)})' if hows else ''}, and one program in place of many "
+        "spares some "
+        f"{duration(spares.total() / 1e9)} of that (random numbers compile as long there)",
+    )
+
+
+def _ops(facts: Facts, stack: int, tally: JitTally) -> float:
+    """The operations of a line in a program of all that it does. Turns of a loop that are alike are one program; what
+    comes in several sizes, or by a library's loop, stands in it as often as it was called."""
+    ran = facts.run.jit.outside.get(stack)
+    if ran is None or (tally.programs <= len(ran.functions) and any(line.loop for line in way(facts, stack))):
+        return tally.ops
+    return tally.ops / tally.programs * max(ran.count, tally.programs)
+
+
+def _called_by(facts: Facts, stack: int, jitted: frozenset[tuple[str, str]]) -> Place:
+    """The line all of whose operations can be one program: the innermost of a function that also calls jitted ones, for
+    what it calls does not. Where none does, the innermost line."""
+    lines = way(facts, stack)
+    return next((line for line in lines if (line.file, line.func) in jitted), facts.place(stack))
 
 
 # -- what the programs need
