@@ -27,6 +27,8 @@ def prepare(*logs: str) -> None:
     with suppress(OSError):  # who opens it says why
         if max(map(os.path.getsize, logs)) > LONG:
             keep_memory()
+            # numpy is imported for a long one: each of the threads that BLAS starts then, for nothing, spins for 50 ms
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def natural(text: str) -> int:
