@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tests.advice.test_jax import recorded
 
@@ -52,3 +53,32 @@ def test_a_loop_of_plain_functions_that_goes_on_by_a_value_becomes_one_while_loo
     )
     _, left = recorded(tmp_path / "after.log", lambda: repeated(settled))
     assert [one for one in left if one.kind == "op_by_op"] == []
+
+
+ANGLES = np.linspace(0.1, 1.5, 120, dtype=np.float32)
+
+
+def tilted(rows: Any, angle: Any) -> Any:
+    turned = rows * jnp.cos(angle) - jnp.roll(rows, 1) * jnp.sin(angle)
+    return jnp.tanh(turned + jnp.roll(turned, 2) * 0.5) * jnp.exp(-jnp.abs(turned))
+
+
+@jax.jit
+def listed(rows: Any) -> Any:
+    return jnp.stack([tilted(rows, angle) for angle in ANGLES]).sum(0)
+
+
+@jax.jit
+def mapped(rows: Any) -> Any:
+    return jax.vmap(tilted, (None, 0))(rows, ANGLES).sum(0)
+
+
+def test_a_comprehension_that_is_unrolled_becomes_one_vmap(tmp_path: Path) -> None:
+    rows = np.linspace(0.0, 1.0, 48, dtype=np.float32)
+    _, found = recorded(tmp_path / "before.log", lambda: listed(rows))
+    [finding] = [one for one in found if one.kind == "unrolled_loop"]
+    assert finding.place.code == "return jnp.stack([tilted(rows, angle) for angle in ANGLES]).sum(0)"
+    assert "No turn of a comprehension needs another's result: jax.vmap of what it computes" in finding.advice
+    _, left = recorded(tmp_path / "after.log", lambda: mapped(rows))
+    assert [one for one in left if one.kind == "unrolled_loop"] == []
+    np.testing.assert_allclose(listed(rows), mapped(rows), rtol=1e-2, atol=1e-3)

@@ -170,3 +170,53 @@ def test_an_expression_with_a_number_of_an_object_is_told_at_the_line_that_uses_
     findings = found.findings("recompile")
     assert {one.place.line for one in findings} == {line_of(Squelch.forward, "louder.clamp")}
     assert all("Keep self.floor in a tensor" in one.advice for one in findings)
+
+
+class Annealed(torch.nn.Module):
+    """Its dropouts have one schedule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop_early, self.drop_late = torch.nn.Dropout(0.0), torch.nn.Dropout(0.0)
+
+    def forward(self, x: Any) -> Any:
+        x = self.drop_early(x).tanh()
+        return self.drop_late(x.relu())
+
+
+def test_rates_that_one_schedule_sets_are_one_cause_and_all_are_to_be_changed(tmp_path: Path) -> None:
+    def program() -> None:
+        model = Annealed()
+        fast = torch.compile(model, backend="eager")
+        for rate in (0.0, 0.1, 0.2, 0.3, 0.4):
+            model.drop_early.p = model.drop_late.p = rate
+            fast(T(3))
+
+    (finding,) = observe(tmp_path, program).findings()
+    both = "drop_early", "drop_late"
+    lead, other = both if "value of self.drop_early.p" in finding.cause else reversed(both)
+    assert f"self.{other}.p changed with it" in finding.cause
+    assert f"Write what self.{lead}() computes as a mask" in finding.advice
+    assert finding.advice.endswith(f"Do the same for self.{other}.p.")
+
+
+def test_lists_that_grow_together_are_both_to_be_kept_at_one_length(tmp_path: Path) -> None:
+    def recall(ask: Any, asked: Any, told: Any) -> Any:
+        if asked:
+            return (torch.stack(asked) * ask).sum() + torch.stack(told).sum()
+        return ask.sum()
+
+    def program() -> None:
+        fast = torch.compile(recall, backend="eager")
+        asked, told = [T(3), T(3)], [T(3), T(3)]
+        fast(T(3), [T(3)], [T(3)])  # the first version tests whether there is one, the next ones how many there are
+        for _ in range(5):
+            fast(T(3), asked, told)
+            asked.append(T(3))
+            told.append(T(3))
+
+    (finding,) = observe(tmp_path, program).findings()
+    lead, other = ("asked", "told") if "The length of asked" in finding.cause else ("told", "asked")
+    assert f"The length of {lead}" in finding.cause
+    assert f"{other} changed with it" in finding.cause
+    assert finding.advice.endswith(f"Do the same for {other}.")

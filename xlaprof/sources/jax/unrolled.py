@@ -14,7 +14,7 @@ from zlib import crc32
 from xlaprof.recording.stacks import RawFrame, is_library
 from xlaprof.sources.unrolled import Unrolled, most_repeated
 
-LARGE = 1_000  # operations: of smaller programs only their number is told
+LARGE = 200  # operations: of smaller programs, which compile in no time, only their number is told
 _MOST = 50_000  # operations looked at
 _KEPT = 8  # frames of the line
 

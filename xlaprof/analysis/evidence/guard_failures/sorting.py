@@ -111,7 +111,7 @@ def sort_out(facts: Facts) -> Sorted:
         earlier[record.event.code].append((belongs[-1], belongs))
     found, chosen = list[list[Blamed]](), list[list[Blamed]]()
     joined = list(groups.values())
-    for leads in (_fills, _are_of_one_thing, _vary_together):
+    for leads in (_fills, _are_of_one_thing, _vary_together, _changed_together):
         joined = _join(joined, leads)
     for recompiles in _limited_by_most(joined):
         if _makes_state(facts, recompiles) or _are_modes(facts, recompiles):
@@ -182,6 +182,18 @@ def _vary_together(leading: list[Blamed], group: list[Blamed]) -> bool:
         for other, _, _ in leading
     ]
     return len(leading) > len(group) and sum(same) >= MOST * len(same)
+
+
+def _changed_together(leading: list[Blamed], group: list[Blamed]) -> bool:
+    """Whether what leads to most versions had changed in each one of these as well, and alike: a schedule sets both."""
+    record, guard, _ = leading[0]
+    of_values = record.event.code == group[0][0].event.code and guard.kind == "value"
+
+    def is_alike(other: RecompileRecord, own: Guard) -> bool:
+        went = {(one.kind, one.subject, one.old, one.new) for one in other.event.guards}
+        return (guard.kind, guard.subject, own.old, own.new) in went
+
+    return of_values and len(leading) > len(group) and all(is_alike(other, own) for other, own, _ in group)
 
 
 def _fills(entries: list[Blamed], sizes: list[Blamed]) -> bool:

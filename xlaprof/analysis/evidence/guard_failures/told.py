@@ -41,7 +41,7 @@ from xlaprof.text.quantities import duration, plural, times
 from xlaprof.text.strings import enumerated
 
 #: kinds of guards on one thing that the function is given or finds, each of which has to be mended for itself
-_OF_ONE_THING = frozenset({"value", "shape", "dtype", "requires_grad", "stride", "rank"})
+_OF_ONE_THING = frozenset({"value", "length", "shape", "dtype", "requires_grad", "stride", "rank"})
 _Subject = tuple[int, str, str]  # a function, a kind of guard, what it is on
 
 
@@ -49,10 +49,10 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line, kind of change and function."""
     known = sort_out(facts)
     groups = [*known.found, *known.behind.values(), *known.chosen]
-    blamed = {_subject(record, guard) for group in groups for record, guard, _ in group}
-    blamed |= {_subject(record, to_blame(record)) for record in known.necessary}
+    necessary = {_subject(record, to_blame(record)) for record in known.necessary}
     for recompiles in known.found:
-        yield _finding(facts, recompiles, list(_with_it(recompiles, blamed)))
+        others = {_subject(record, one) for group in groups if group is not recompiles for record, one, _ in group}
+        yield _finding(facts, recompiles, list(_with_it(recompiles, others | necessary)))
     for limit, step in facts.run.torch_compile.limits:
         yield _limit_alone(facts, limit, step)
 
@@ -171,6 +171,7 @@ def _finding(facts: Facts, recompiles: list[Blamed], with_it: list[Guard]) -> Fi
         clauses[at] += f" ({duration(eager)} in {function})"
     advised = _advice(facts, first, guard, place, texts.advice(guard, case, limit[0].limit if limit else ""))
     cases = {one: _case(facts, [(first, one, facts.place(one.stack))]) for one in with_it}
+    of_modules = {one: case for one in cases if case.function and _last_of(one) == _last_of(guard)}  # as dropouts' p
     return facts.finding(
         "recompile",
         place,
@@ -180,7 +181,7 @@ def _finding(facts: Facts, recompiles: list[Blamed], with_it: list[Guard]) -> Fi
         cost_s=cost + eager,
         gain_s=cost,  # of the time in eager mode a compiled version takes a part that is not known
         cause=f"{'; '.join(clauses)}.",
-        advice=" ".join([advised, *_too(guard, texts.advice(guard, case), cases)]),
+        advice=" ".join([advised, *_too(guard, texts.advice(guard, case), cases | of_modules)]),
         change=FromTo(texts.what(guard), guard.old, guard.new),
         evidence=[*evidence(recompiles), *([f"guard: {texts.code(guard)}"] if guard.text else [])],
         discriminator=f"torch.compile {guard.kind} {guard.subject}",
@@ -216,7 +217,7 @@ def _case(facts: Facts, recompiles: list[Blamed]) -> Case:
         facts.text(tally.backend) if tally is not None else "",
         first.event.dynamic,
         specialized(recompiles),
-        uses.takes_number(place.acting.code, spoken.subject),
+        next((name for code in codes if (name := uses.takes_number(code, spoken.subject))), ""),
         [one for _, one in _sizes_with_it(recompiles)],
         sum(record.another for record in compiled),
         next(needs, ""),
@@ -296,7 +297,8 @@ def _with_it(recompiles: list[Blamed], blamed: set[_Subject]) -> Iterator[Guard]
     if guard.kind == "reset":
         return iter(())
     seen = {(guard.kind, _last_of(guard), guard.old, guard.new)}
-    known = {guard.subject} | {one.subject for _, one, _ in recompiles}
+    apart = (one for record, one, _ in recompiles if record.another or one.kind != "value")
+    known = {guard.subject, *(one.subject for one in apart)}
     found = list[Guard]()
     for record in (record for record, _, _ in recompiles if not record.another):
         for one in record.event.guards:
