@@ -247,3 +247,22 @@ def test_what_a_read_computes_of_a_growing_length_is_compiled_again_with_the_gro
     (finding,) = [one for one in told(story) if one.kind == "recompile"]
     assert finding.place.code.startswith("rows = torch.cat([rows,")
     assert finding.count > 10, "the graphs of the steps, and of the reads"
+
+
+def test_a_set_that_begins_with_a_batch_and_grows_by_rows_has_no_last_batch(told: Told) -> None:
+    """Soundings of a seabed: eleven at first, joined to nothing, then one at a time."""
+    weight = torch.ones(3, 3).to("xla")
+    xr.sync()
+
+    def story() -> None:
+        seabed = torch.zeros(0, 3, device="xla")
+        for count in (11, *[1] * 9):
+            seabed = torch.cat([seabed, torch.rand(count, 3).to("xla")])  # here
+            (seabed @ weight).atan().mean().item()
+            xr.sync()
+
+    (finding,) = [one for one in told(story) if one.kind == "recompile"]
+    assert finding.place.code.endswith("# here")
+    assert "The shape (dimension 0) of seabed" in finding.cause
+    assert "grows from step to step: allocate it once at its largest" in finding.advice
+    assert "last batch" not in finding.advice

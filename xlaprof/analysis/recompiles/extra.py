@@ -71,6 +71,13 @@ def meant(facts: Facts) -> frozenset[tuple[int, int]]:
     return frozenset((extra.record.program, extra.record.t) for one in facts.once(_groups)[1] for extra in one.extras)
 
 
+def _most_first(extras: list[Extra]) -> list[Extra]:
+    """Those first of which there are more: changes of what comes from the host, or of what was computed. A first batch
+    that is joined to nothing is of another size than the single rows after it, which make the rest grow."""
+    moved = sum(extra.change.moved for extra in extras) * 2 > len(extras)
+    return sorted(extras, key=lambda extra: extra.change.moved != moved)
+
+
 def spared(facts: Facts) -> frozenset[int]:
     """Programs that a finding tells of as those of a loop's first turn: the ones that replaced them are needed."""
     return frozenset(e.record.program for one in groups(facts) for e in one.extras if e.change.role in _BEFORE)
@@ -131,7 +138,9 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
     for key, extra in reversed(early):
         if key in found:
             found[key].insert(0, extra)
-    all_groups = [Group(sort, name, extras[0].place, tuple(extras)) for (_, _, sort, name), extras in found.items()]
+    all_groups = [
+        Group(sort, name, extras[0].place, tuple(_most_first(extras))) for (_, _, sort, name), extras in found.items()
+    ]
     dear = {**dict.fromkeys(_BEFORE, DEAR), "pending": FELT}  # shares of the run
     all_groups = [g for g in all_groups if g.cost_s >= dear.get(g.first.role, 0.0) * facts.wall_s]
     all_groups = [g for g in map(_needed, all_groups) if any(extra.share for extra in g.extras)]

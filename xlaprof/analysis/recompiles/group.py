@@ -246,7 +246,8 @@ def sizes_elsewhere(facts: Facts, group: Group, axis: int) -> list[int]:
 def grows(group: Group) -> bool:
     """Whether what the program computes is longer in each graph, several times: there is no largest."""
     own = (extra.change for extra in group.extras if extra.change.what == group.sort)  # and not what follows from it
-    went = [(dims(change.old), dims(change.new)) for change in own]
+    # nor what came from the host, if some did: rows that were added
+    went = [(dims(change.old), dims(change.new)) for change in own if change.moved == group.first.moved]
     longer = (all(map(le, old, new)) and old != new and len(old) == len(new) for old, new in went)
     return not group.first.moved and len(went) >= _GROWS and all(longer)
 
