@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +83,33 @@ def test_a_comprehension_that_is_unrolled_becomes_one_vmap(tmp_path: Path) -> No
     _, left = recorded(tmp_path / "after.log", lambda: mapped(rows))
     assert [one for one in left if one.kind == "unrolled_loop"] == []
     np.testing.assert_allclose(listed(rows), mapped(rows), rtol=1e-2, atol=1e-3)
+
+
+@partial(jax.jit, donate_argnums=0)
+def put(tape: Any, at: int, row: Any) -> Any:
+    return tape.at[at].set(row)
+
+
+def test_an_array_that_is_written_part_by_part_is_donated_to_a_jitted_write(tmp_path: Path) -> None:
+    """A tape of 32 MB holds the states of a drum; each write of a row copies the tape."""
+    row = jnp.ones((256, 256))
+
+    def plainly() -> None:
+        tape = jnp.zeros((128, 256, 256))
+        for at in range(100):
+            tape = tape.at[at].set(row)  # here
+        tape.block_until_ready()
+
+    def in_place() -> None:
+        tape = jnp.zeros((128, 256, 256))
+        for at in range(100):
+            tape = put(tape, at, row)
+        tape.block_until_ready()
+
+    _, found = recorded(tmp_path / "before.log", plainly)
+    [finding] = [one for one in found if one.kind == "donation"]
+    assert finding.place.code == "tape = tape.at[at].set(row)  # here"
+    assert "all of tape is copied into it" in finding.cause
+    assert "tape = put(tape, ...)" in finding.advice
+    _, left = recorded(tmp_path / "after.log", in_place)
+    assert [one for one in left if one.kind == "donation"] == []

@@ -65,6 +65,7 @@ def test_a_value_that_the_loops_condition_looks_at_decides_whether_to_go_on() ->
         Use.GOES_ON: [
             "while (gap := (x - old).norm().item()) > 1e-3:",
             "while not settled and n < 50:",
+            "while drift.item() > 0.1:  # until it is calm",
             "if shift.abs().max().item() < 1e-4: break",
         ],
         Use.DECIDES: [
@@ -72,6 +73,8 @@ def test_a_value_that_the_loops_condition_looks_at_decides_whether_to_go_on() ->
             "ready = warm and full",
             "if n % 5 == 0 and drift.item() > 2:",
             "elif energy.sum() < floor:",
+            "if int(crowd) > self.room:     # (rare) a larger hall",
+            "elif int(crowd) < 3:  # nobody",
             "kept = [one for one in boxes if one.area() > 4]",
             "scale = 0.5 if peak > 1 else 1.0",
             "weights = torch.tensor([2.0 if r > 3 else 1.0 for r in rows]).to(device)",

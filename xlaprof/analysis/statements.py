@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from xlaprof.analysis.principles import KEPT
+from xlaprof.text.strings import without_comment
 
 _Node = TypeVar("_Node", bound=ast.AST)
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
@@ -24,9 +25,9 @@ def parsed(code: str, *, parts: bool = False) -> ast.Module | None:
     ``parts``: make a statement of such a part, with the brackets that stand on other lines; what is around it there is
     not known.
     """
-    texts = [code, f"{code} pass", f"if 0: pass\n{code} pass"]
+    texts = [code, f"{code}\n pass", f"if 0: pass\n{code}\n pass"]  # a comment may stand behind the head of a block
     if parts:
-        whole = _closed(code)
+        whole = _closed(without_comment(code))
         texts += [whole, f"_({whole})", f"{{{whole}}}"]
     for text in texts:
         try:

@@ -6,21 +6,26 @@ copy is felt. Cost: memory, as much as the arguments take; seconds where the hos
 idles, for XLA's client for CPUs runs a program that is little else than that copy within the call; else the device's
 seconds, by the share that the copy has of all that the program reads and writes. Of these the host can win back what it
 waited for results, or the share in which the device is busy: a host that is ahead of it is kept in its calls.
+
+Outside of jitted functions ``x = x.at[i].set(value)`` copies all of ``x``, however little is written. Counted are such
+lines where the device is busy with them for a part of the run that is felt; its time there is the cost.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.activities import Activity, copying
-from xlaprof.analysis.evidence.counted import Known
+from xlaprof.analysis.evidence.counted import Known, Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.model import Finding, Moment
 from xlaprof.analysis.places import users
-from xlaprof.analysis.principles import NAMED
+from xlaprof.analysis.principles import FELT, MANY, NAMED
+from xlaprof.analysis.statements import nodes
 from xlaprof.analysis.whatif import replay
-from xlaprof.events import Undonated
+from xlaprof.events import OutsideOperations, Undonated
 from xlaprof.text.quantities import duration, percent, plural, size_text
 
 #: how each wrapper of ``jax.jit`` is told; filled with the arguments' names
@@ -34,6 +39,47 @@ _ADVICE = {
 def find(facts: Facts) -> Iterator[Finding]:
     """At most one finding for each line that calls such a function: by the program that was looked at last."""
     yield from (_finding(facts, *copied) for copied in facts.once(copying))
+    for stack, one in facts.run.jit.outside.items():
+        written = _written(facts.place(stack).code)
+        busy = facts.busy_s(set(facts.ran_at.get(stack, ()))) if written and one.count >= MANY else 0.0
+        if busy >= FELT * facts.wall_s:
+            yield _rewritten(facts, stack, written, busy)
+
+
+def _written(code: str) -> str:
+    """The array of which a line writes a part, and which it gives up: ``x`` of ``x = x.at[i].set(value)``; "": none."""
+    for statement in nodes(code, ast.Assign):
+        call = statement.value
+        part = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+        at = part.value if isinstance(part, ast.Subscript) else None
+        if isinstance(at, ast.Attribute) and at.attr == "at":
+            array = ast.unparse(at.value)
+            if array in map(ast.unparse, statement.targets):
+                return array
+    return ""
+
+
+def _rewritten(facts: Facts, stack: int, array: str, busy: float) -> Finding:
+    return facts.finding(
+        "donation",
+        facts.place(stack),
+        operation="jax.jit",
+        count=facts.run.jit.outside[stack].events,
+        counted=Matching(OutsideOperations, ("stack",), frozenset({(stack,)})),
+        cost_s=busy,
+        gain_s=min(busy, max(facts.hidden_s(busy), sum(tally.wait for tally in facts.run.reads.values()) / 1e9)),
+        cause=(
+            f"{array} is written in part, outside of any jitted function: a new array is made each time, and all of "
+            f"{array} is copied into it. The device was busy for {duration(busy)} with what runs there."
+        ),
+        advice=(
+            f"Write it in a jitted function, made once, that is given {array} for good: put = jax.jit(lambda x, i, "
+            f"value: x.at[i].set(value), donate_argnums=0), and {array} = put({array}, ...). XLA then writes in "
+            "place. Or have jax.lax.scan, in a jitted function, stack what each turn makes."
+        ),
+        trifle=False,
+        discriminator=array,
+    )
 
 
 def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None, device: int, runs: int) -> Finding:
