@@ -373,10 +373,10 @@ def _cuts(facts: Facts, finding: Finding) -> list[Cut]:
 
 
 def _busy(facts: Facts, findings: tuple[Finding, ...], ns: float) -> _Bill:
-    """A program runs while it calls Python."""
+    """A program runs while it calls Python; arrays that are written part by part outside of jit are copied."""
     bill, left = _Bill("busy", remark=waited(facts.run, ns)), {"busy": ns}
     for finding in findings:
-        if finding.kind == "host_callback":
+        if finding.kind == "host_callback" or (finding.kind == "donation" and isinstance(finding.counted, Matching)):
             bill.explain(finding, _take(left, left, finding.cost_s * 1e9))
     bill.normal["the program's own work"] = left["busy"]
     return bill
