@@ -52,7 +52,7 @@ ELSEWHERE = {
     "Leave jax_debug_nans (or jax_debug_infs) off": "test_without_the_check_for_nan_no_call_waits",
     "Do once, before the loop, what is computed of the data": "test_the_same_data_is_computed_with_once",
     "Put the whole loop at line {}": "test_a_loop_of_plain_functions_that_goes_on_by_a_value_becomes_one_while_loop",
-    "Write it in a jitted function, made once": "test_an_array_that_is_written_part_by_part_is_donated_to_a_jitted_write",
+    "Write it in a jitted function": "test_an_array_that_is_written_part_by_part_is_donated_to_a_jitted_write",
     "Decide with jnp.where at": "test_a_loop_in_which_python_decides_by_what_it_reads_becomes_one_scan",
     "Give the operator a fake": "test_a_function_whose_compilation_fails_silently",
     "in place of {}, which is traced": "test_what_is_advised_against_graph_breaks",
