@@ -9,6 +9,7 @@ consequence.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from itertools import repeat
@@ -20,6 +21,7 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names, head
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import FELT, HABIT, MANY, MOST, NAMED, NEARLY_ALL
+from xlaprof.analysis.statements import nodes
 from xlaprof.events import DynamoCompile, JitCompile
 from xlaprof.text.quantities import duration
 
@@ -43,9 +45,18 @@ def is_over_layers(loop: Place) -> bool:
     return loop.acting.func.rpartition(".")[2].startswith(_LAYERS)
 
 
+def repeating(names: Names, stack: int) -> tuple[Place, ...]:
+    """The heads of the loops around a place, innermost first; where it is in none, the lines of comprehensions. Empty:
+    there is none, or the innermost loop is a library's."""
+    if loops := names.loops(stack):
+        return loops if loops[0].line else ()
+    lines = (one for one in names.frames(stack) if not one.func.endswith(">"))
+    return tuple(one for one in lines if nodes(one.code, ast.comprehension))
+
+
 def outermost(names: Names, stack: int) -> Place:
-    """The loop around a place that holds all others; NOWHERE: there is none."""
-    return next((one for one in reversed(names.loops(stack)) if one.line), NOWHERE)
+    """Of these the one that holds all others; NOWHERE: there is none."""
+    return next((one for one in reversed(repeating(names, stack)) if one.line), NOWHERE)
 
 
 def turns_ns(facts: Facts, event: JitCompile | DynamoCompile) -> float:

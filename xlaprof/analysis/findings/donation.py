@@ -39,10 +39,9 @@ _ADVICE = {
 def find(facts: Facts) -> Iterator[Finding]:
     """At most one finding for each line that calls such a function: by the program that was looked at last."""
     yield from (_finding(facts, *copied) for copied in facts.once(copying))
-    for stack, one in facts.run.jit.outside.items():
-        written = _written(facts.place(stack).code)
-        busy = facts.busy_s(set(facts.ran_at.get(stack, ()))) if written and one.count >= MANY else 0.0
-        if busy >= FELT * facts.wall_s:
+    for stack in (stack for stack, one in facts.run.jit.outside.items() if one.count >= MANY):
+        busy = facts.busy_s(facts.ran_at.get(stack, ()))
+        if busy >= FELT * facts.wall_s and (written := _written(facts.place(stack).code)):
             yield _rewritten(facts, stack, written, busy)
 
 
@@ -67,7 +66,7 @@ def _rewritten(facts: Facts, stack: int, array: str, busy: float) -> Finding:
         count=facts.run.jit.outside[stack].events,
         counted=Matching(OutsideOperations, ("stack",), frozenset({(stack,)})),
         cost_s=busy,
-        gain_s=min(busy, max(facts.hidden_s(busy), sum(tally.wait for tally in facts.run.reads.values()) / 1e9)),
+        gain_s=_won_back_s(facts, busy),
         cause=(
             f"{array} is written in part, outside of any jitted function: a new array is made each time, and all of "
             f"{array} is copied into it. The device was busy for {duration(busy)} with what runs there."
@@ -84,7 +83,6 @@ def _rewritten(facts: Facts, stack: int, array: str, busy: float) -> Finding:
 
 def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None, device: int, runs: int) -> Finding:
     within = call.total if call is not None and call.total >= device else 0
-    waited = max(facts.hidden_s(device / 1e9) * 1e9, sum(tally.wait for tally in facts.run.reads.values()))
     function, names = facts.text(event.func) or "the function", list(event.arguments)
     many = len(names) > NAMED
     listed = ", ".join(names[:NAMED]) + f" and {len(names) - NAMED} more" * many
@@ -99,7 +97,7 @@ def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None
         count=runs,
         counted=Known((Moment(event.t, 0, runs, size_text(event.bytes)),)),
         cost_s=(within or device) / 1e9,
-        gain_s=None if within else min(device, waited) / 1e9,
+        gain_s=None if within else _won_back_s(facts, device / 1e9),
         cut=replay.doing(call.causes) if call is not None and within else None,
         cause=(
             f"{function} makes results beside {listed}, {size_text(event.bytes)} in {plural(event.arrays, 'array')}, "
@@ -120,6 +118,11 @@ def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None
         trifle=False,
         discriminator=function,
     )
+
+
+def _won_back_s(facts: Facts, busy: float) -> float:
+    """What the host wins back of seconds of the device that are spared."""
+    return min(busy, max(facts.hidden_s(busy), sum(tally.wait for tally in facts.run.reads.values()) / 1e9))
 
 
 KIND = Kind(find, blamed_for=("max_memory",))

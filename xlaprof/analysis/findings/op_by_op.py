@@ -85,8 +85,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     apart = any((one.file, one.func) == body[:2] and inner in (0, one.loop) for one in again)
     turns = facts.once(on_host)
     apart |= any((*body[:2], one.loop) in turns for one in within[:1])
-    repeats = (body.call.file, body.call.func, body.call.loop) if body.call.line else (*body[:2], body.loop)
-    scanned = not apart and repeats not in turns
+    scanned = not apart and body.around not in turns
     if body.call.line and not apart:
         loops = f"what {body.func} computes"
         if looped:  # as one program all turns would stand one after the other in it
@@ -102,7 +101,7 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     )
     most = counts.most_common(1)[0][0].at
     taken = not eager.turns and elements >= NEARLY_ALL * count  # to be read, which one change ends
-    goes_on = NOWHERE if apart else facts.once(_tested).get(repeats, NOWHERE)
+    goes_on = NOWHERE if apart else facts.once(_tested).get(body.around, NOWHERE)
     decides = next((line for line in lines if line.at in read and _decides(line)), NOWHERE)
     advice = (
         f"Decide with jnp.where at {short(decides)}, where Python decides by a value that it reads, and put the whole "

@@ -15,9 +15,9 @@ from xlaprof.analysis.evidence.counted import compiles
 from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.guard_failures import sorting
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import first_use, outermost, turns_ns
+from xlaprof.analysis.evidence.looping import first_use, outermost, repeating, turns_ns
 from xlaprof.analysis.fold.jit import MANY
-from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.model import Finding
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import DEAR, LITTLE, LONG_S, NAMED
 from xlaprof.analysis.recompiles import jit_calls
@@ -55,13 +55,13 @@ _WORTH_NS = 500_000_000  # in all: for less nobody writes a loop otherwise
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each such loop, however many programs hold it."""
     made: tuple[_Compiled, ...] = (*facts.run.jit.unrolled, *facts.run.torch_compile.unrolled)
-    looped = (one for one in made if not one.cached and _loops(facts, one.loop))  # a library's loop is its own
+    looped = (one for one in made if not one.cached and repeating(facts.names, one.loop))  # a library's loop is its own
     told = {_key(one.event) for group in facts.once(jit_calls.sort_out).found for one in group.records}
     again = facts.once(sorting.sort_out)
     told |= {_key(record.event) for group in (*again.found, *again.behind.values()) for record, _, _ in group}
     graphs = grouped((one for one in looped if _key(one) not in told), _key).values()  # forward and backward
     large = [one for graph in graphs if any(map(_is_large, graph)) or _is_dear(facts, graph) for one in graph]
-    for group in grouped(large, lambda event: (type(event), _outermost(facts, event.loop).at)).values():
+    for group in grouped(large, lambda event: (type(event), outermost(facts.names, event.loop).at)).values():
         if sum(turns_ns(facts, one) for one in group) >= _WORTH_NS:
             yield _finding(facts, group)
 
@@ -86,12 +86,12 @@ def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
     of = [max(same, key=lambda event: event.ops) for same in grouped(group, lambda event: event.func).values()]
     of.sort(key=lambda event: -event.ops)
     line, functions = facts.place(largest.loop), [facts.text(one.func) for one in of]
-    loop, loops = _outermost(facts, largest.loop), _loops(facts, largest.loop)
+    loop, loops = outermost(facts.names, largest.loop), repeating(facts.names, largest.loop)
     outer = [short(one) for one in loops[1:] if one.line]
     within = f" within {', '.join(outer)}" * bool(outer)
     which = f"line {line.line}" if line.file == loop.file else short(line)
     of_jax = isinstance(largest, JitCompile)
-    way = _OF_A_COMPREHENSION if loops[0].line and nodes(loops[0].code, ast.comprehension) else _OF_JAX
+    way = _OF_A_COMPREHENSION if nodes(loops[0].code, ast.comprehension) else _OF_JAX
     made, compiler, advice = ("program", "XLA compiles each turn", way) if of_jax else _OF_TORCH
     what = f"{functions[0]} is a {made}"
     turns, ops = times(largest.turns), plural(sum(one.ops for one in of), "operation")
@@ -129,22 +129,10 @@ def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
     )
 
 
-def _loops(facts: Facts, stack: int) -> tuple[Place, ...]:
-    """The heads of the loops around a line, innermost first; where it is in none, the lines of comprehensions."""
-    lines = (
-        one for one in facts.names.frames(stack) if not one.func.endswith(">") and nodes(one.code, ast.comprehension)
-    )
-    return tuple(one for one in facts.names.loops(stack) if one.line) or tuple(lines)
-
-
-def _outermost(facts: Facts, stack: int) -> Place:
-    return outermost(facts.names, stack) if facts.names.loop(stack).line else _loops(facts, stack)[-1]
-
-
 def _calls_modules(facts: Facts, stack: int) -> bool:
     """Whether the loop lies in a module, or calls what it goes over."""
     frames = facts.names.frames(stack)
-    heads = (one for loop in _loops(facts, stack) for one in nodes(loop.code, ast.AST))
+    heads = (one for loop in repeating(facts.names, stack) for one in nodes(loop.code, ast.AST))
     turns = {name for one in heads if isinstance(one, ast.For | ast.comprehension) for name in names(one.target)}
     calls = {called(one) for frame in frames for one in nodes(frame.code, ast.Call)}
     return any(frame.func.rpartition(".")[2] in _MODULES for frame in frames) or not turns.isdisjoint(calls)

@@ -40,6 +40,16 @@ class Body(NamedTuple):
     call: Place  # the line of a loop that calls it; NOWHERE: its own lines are the loop's
     loop: int = 0  # of these the line of the loop's head, below 0 that of a comprehension
 
+    @property
+    def around(self) -> _Loop:
+        """The loop that repeats it, whose head has no line (0) where none is known to."""
+        at = self.call if self.call.line else self
+        return at.file, at.func, at.loop
+
+    @property
+    def is_repeated(self) -> bool:
+        return bool(self.call.line or self.loop)
+
 
 class First(NamedTuple):
     """What was compiled for the first time of operations that are no set-up."""
@@ -81,7 +91,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     groups = {
         body: _of_the_loop(facts, body, one, turns)
         for body, one in groups.items()
-        if body.loop or body.call.line or body[:2] not in looped
+        if body.is_repeated or body[:2] not in looped
     }
     computing = {stack for stack in outside if stack in turns or _computes(facts, stack)}
     many = {
@@ -138,26 +148,26 @@ def _owners(facts: Facts, outside: Mapping[int, int]) -> Callable[[int], Body | 
     for stack, count in outside.items():
         body = _body(facts, stack, jitted)
         if body is not None and body.call.line:
-            own[body.call.file, body.call.func, body.call.loop] -= count
+            own[body.around] -= count
         elif body is not None and (head := _head(facts, body, stack)):
             own[head] += count
             lines = (one.line for one in way(facts, stack) if head[:2] == (one.file, one.func))
             ends[head] = max(ends.get(head, 0), *lines)
     calls = [one for stack in facts.run.jit.callers for one in way(facts, stack)]
-
-    def is_whole(loop: _Loop) -> bool:
-        if loop not in ends or own[loop] < 0 or loop in facts.once(on_host):
-            return False
-        here = [one for one in calls if (one.file, one.func) == loop[:2]]
-        return not any(one.loop == loop[2] or loop[2] < one.line <= ends[loop] for one in here)
+    calling = {
+        (file, func, head)
+        for (file, func, head), end in ends.items()
+        if any((file, func) == (one.file, one.func) and (one.loop == head or head < one.line <= end) for one in calls)
+    }
+    whole = {loop for loop in ends if own[loop] >= 0} - calling - facts.once(on_host)
 
     def owner(stack: int) -> Body | None:
         body = _body(facts, stack, jitted)
         if body is None:
             return None
         called = bool(body.call.line)
-        loop = (body.call.file, body.call.func, body.call.loop) if called else _head(facts, body, stack)
-        if loop is None or (called and not is_whole(loop)):
+        loop = body.around if called else _head(facts, body, stack)
+        if loop is None or (called and loop not in whole):
             return body
         file, func, head = loop
         around = [at for (*of, at), end in ends.items() if [file, func] == of and 0 < at < abs(head) <= end]
@@ -355,7 +365,7 @@ def _is_long(facts: Facts, body: Body, eager: Eager) -> bool:
     """Whether what one program spares is felt in the run or, of what is repeated, in the time of the steps beside
     compiling."""
     beside = eager.spare_ns - sum(compiled_again(facts, stack) for stack in eager.counts)
-    in_steps = bool(body.loop or body.call.line) and beside >= DEAR * facts.working_s * 1e9
+    in_steps = body.is_repeated and beside >= DEAR * facts.working_s * 1e9
     felt = in_steps or eager.spare_ns >= FELT * facts.wall_s * 1e9
     if eager.first.ns and eager.spare_ns >= NOTICED * facts.wall_s * 1e9:
         return True
