@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import time
 from collections.abc import Callable
@@ -437,14 +438,15 @@ def test_without_the_check_for_nan_no_call_waits(tmp_path: Path) -> None:
     assert found[False] == ()
 
 
-def walked(key: Any, turns: int) -> Any:
+def walked(key: Any, seconds: float) -> Any:
     """A chain of Metropolis: Python takes each step, or does not."""
     rng = np.random.default_rng(0)
     theta, density = jnp.zeros(4), jax.jit(lambda theta: -jnp.sum(theta**2))
     propose = jax.jit(lambda key, theta: theta + jax.random.normal(key, theta.shape))
-    current, steps = density(theta), np.asarray(jax.random.split(key, turns))
-    for step in steps:
-        candidate = propose(step, theta)
+    current, steps = density(theta), itertools.cycle(np.asarray(jax.random.split(key, 4_000)))
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        candidate = propose(next(steps), theta)
         value = density(candidate)
         if bool(np.log(rng.random()) < value - current):
             theta, current = candidate, value
@@ -464,13 +466,12 @@ def scanned(steps: Any) -> Any:
 
 
 def test_a_loop_in_which_python_decides_by_what_it_reads_becomes_one_scan(tmp_path: Path) -> None:
-    turns = 12_000  # some two seconds at the line that decides: looks at it are ten a second
-    _, found = recorded(tmp_path / "before.log", lambda: walked(jax.random.PRNGKey(0), turns))
+    _, found = recorded(tmp_path / "before.log", lambda: walked(jax.random.PRNGKey(0), seconds=4.0))
     [finding] = [one for one in found if one.kind == "op_by_op"]
     assert finding.place.code == "if bool(np.log(rng.random()) < value - current):"
     assert finding.advice.startswith("Decide with jnp.where at test_jax.py:")
     assert "put the whole loop into one function under jax.jit, as a jax.lax.scan" in finding.advice
-    _, left = recorded(tmp_path / "after.log", lambda: scanned(jax.random.split(jax.random.PRNGKey(0), turns)))
+    _, left = recorded(tmp_path / "after.log", lambda: scanned(jax.random.split(jax.random.PRNGKey(0), 4_000)))
     assert left == ()
 
 
