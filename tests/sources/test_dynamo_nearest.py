@@ -53,6 +53,28 @@ def test_other_sizes_have_other_strides_and_only_the_size_is_told(tmp_path: Path
     assert {guard.kind for guard in again.guards} == {"shape", "value"}
 
 
+def test_the_stride_of_rows_of_a_table_follows_from_its_width_beside_another_size(tmp_path: Path) -> None:
+    """Two lengths that somebody asked for: columns of a longer table lie further apart."""
+    fast = torch.compile(lambda tide, gauge: tide.sum() + gauge, backend="eager", dynamic=False)
+    with observing(tmp_path / "run.log") as found:
+        for days in (24, 48):
+            table = torch.zeros(3, days)
+            fast(torch.zeros(days), table[:, :8])
+    (again,) = found[0].of(Recompile)
+    assert [(guard.kind, guard.subject) for guard in again.guards] == [("shape", "tide")]
+    assert not found[0].findings()
+
+
+def test_a_turned_tensor_is_a_cause_beside_another_size(tmp_path: Path) -> None:
+    fast = torch.compile(lambda kelp, shell: kelp.sum() + shell, backend="eager", dynamic=False)
+    with observing(tmp_path / "run.log") as found:
+        fast(torch.zeros(24), torch.zeros(8, 8))
+        fast(torch.zeros(48), torch.zeros(8, 8).t())
+        fast(torch.zeros(96), torch.zeros(8, 16)[:, :8])
+    for again in found[0].of(Recompile):
+        assert [(guard.kind, guard.subject) for guard in again.guards] == [("shape", "kelp"), ("stride", "shell")]
+
+
 def test_a_number_that_changes_with_a_size_is_a_cause_by_itself(tmp_path: Path) -> None:
     fast = torch.compile(lambda ink, shade: ink * shade, backend="eager", dynamic=False)
     with observing(tmp_path / "run.log") as found:

@@ -14,7 +14,8 @@ import re
 import sys
 import threading
 from collections.abc import Iterable
-from itertools import islice
+from itertools import combinations, islice
+from math import prod
 from time import perf_counter_ns
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
@@ -188,6 +189,8 @@ def differences(now: Missed, reasons: tuple[Reason, ...]) -> tuple[str, list[Gua
             continue
         found = [_with_values(guard, entry, now)]
         found += _others(entry, now, found[0], deadline)
+        if any(one.kind == "shape" for one in found):
+            found = [one for one in found if one.kind != "stride" or not _is_cut_out(one, entry, now)]
         distance = (any(one.kind in _OF_MODE for one in found), len(found), found[0].kind in _OF_SIZE)
         if best is None or distance < least:
             best, least = (against, found), distance
@@ -361,14 +364,35 @@ def _namesakes(value: Any, scope: Any) -> list[Any]:
 
 def _compiled_shape(entry: Any, source: str) -> str:
     """The shape of a tensor that a version was compiled for; dynamic sizes are ``?``."""
-    if entry is None:
-        return ""
+    found = _compiled_tensor(entry, source)
+    return _shape(found["dtype"], _sizes(found["size"])) if found is not None else ""
+
+
+def _compiled_tensor(entry: Any, source: str) -> re.Match[str] | None:
+    """What a version says of a tensor that it was compiled for."""
     name = subject(source)
-    for part in getattr(entry.guard_manager, "code_parts", None) or ():
-        found = _TENSOR.match(part) if isinstance(part, str) else None
-        if found and subject(found["source"]) == name:
-            return _shape(found["dtype"], _sizes(found["size"]))
-    return ""
+    parts = getattr(entry.guard_manager, "code_parts", None) or () if entry is not None else ()
+    checks = (_TENSOR.match(part) for part in parts if isinstance(part, str))
+    return next((found for found in checks if found and subject(found["source"]) == name), None)
+
+
+def _is_cut_out(guard: Guard, entry: Any, now: Missed) -> bool:
+    """Whether a tensor whose stride changed was, and is, cut out of a larger one: its strides follow from a size of
+    that, as rows of a table do from its width. One that is contiguous, or turned, has a layout of its own."""
+    source = re.sub(r"\.stride\(\).*$", "", guard.source)
+    found, tensor = _compiled_tensor(entry, source), evaluate(source, now)
+    if found is None or not is_tensor(tensor) or not _is_strided(tensor):
+        return False
+    before, after = _sizes(found["stride"] or ""), tensor.stride()
+    dims = [one for one in zip(tensor.shape, before, after, strict=False) if one[0] != 1]  # their strides mean nothing
+    if None in before or len(before) != len(after) or _is_dense([(n, a) for n, a, _ in dims]) or tensor.is_contiguous():
+        return False
+    return all((a < b) == (c < d) for (_, a, c), (_, b, d) in combinations(dims, 2))
+
+
+def _is_dense(dims: list[tuple[int, int]]) -> bool:
+    """Whether sizes and strides are those of a contiguous tensor."""
+    return all(stride == prod(size for size, _ in dims[at + 1 :]) for at, (_, stride) in enumerate(dims))
 
 
 def _sizes(text: str) -> list[int | None]:
