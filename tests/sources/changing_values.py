@@ -94,6 +94,72 @@ class Reel(torch.nn.Module):
         return x + self.frames[torch.arange(at, at + 3)]
 
 
+class Ribbon(torch.nn.Module):
+    """Writes a column of what it keeps, the next one in each call; its place is a number or a tensor."""
+
+    def __init__(self, *, tensor: bool) -> None:
+        super().__init__()
+        self.tensor, self.at = tensor, 2
+        self.register_buffer("place", torch.tensor(2))
+        self.register_buffer("kept", torch.zeros(3, 9))
+
+    def forward(self, x: Any) -> Any:
+        if self.tensor:
+            self.kept.index_copy_(1, self.place.reshape(1), x.unsqueeze(1))
+            self.place += 1
+        else:
+            self.kept[:, self.at] = x
+            self.at += 1
+        return x * 2
+
+
+class Worn(torch.nn.Module):
+    """A layer further in drops out by a rate that a schedule lowers."""
+
+    def __init__(self, *, tensor: bool) -> None:
+        super().__init__()
+        self.inner = torch.nn.ModuleList([Wearing(tensor=tensor)])
+
+    def forward(self, x: Any) -> Any:
+        for one in self.inner:
+            x = one(x)
+        return x
+
+
+class Wearing(torch.nn.Module):
+    def __init__(self, *, tensor: bool) -> None:
+        super().__init__()
+        self.tensor, self.rate = tensor, 0.0
+        self.register_buffer("keep", torch.tensor(1.0))
+
+    def forward(self, x: Any) -> Any:
+        if self.tensor:
+            return x * (torch.rand_like(x) < self.keep) / self.keep
+        return torch.nn.functional.dropout(x, self.rate, self.training)
+
+
+def worn(*, tensor: bool, **options: Any) -> Callable[[], Any]:
+    def program() -> None:
+        model = Worn(tensor=tensor)
+        fast = torch.compile(model, backend="eager", **options)
+        for rate in RATES:
+            if tensor:
+                model.inner[0].keep.fill_(1 - rate)
+            else:
+                model.inner[0].rate = rate
+            fast(T(3))
+
+    return program
+
+
+def column(x: Any, at: int) -> Any:
+    return x[:, at] * 2
+
+
+def column_selected(x: Any, at: Any) -> Any:
+    return x.index_select(1, at)[:, 0] * 2
+
+
 def wound(*, passed: bool) -> Callable[[], Any]:
     def program() -> None:
         reel = Reel()
@@ -297,6 +363,24 @@ CHANGING = [
         "pass self.at as an argument of the call, where it is a variable from its first change on",
         wound(passed=True),
         left=1,
+    ),
+    Case(
+        "one of several indices that a module holds",
+        calls(Ribbon(tensor=False), *((T(3),) for _ in STEPS)),
+        "write with index_copy_(), which take a tensor of one element, with self.at in a tensor (a buffer",
+        calls(Ribbon(tensor=True), *((T(3),) for _ in STEPS)),
+    ),
+    Case(
+        "one of several indices that is passed",
+        calls(column, *((T(3, 9), k) for k in STEPS)),
+        "Read there with index_select()",
+        calls(column_selected, *((T(3, 9), torch.tensor([k])) for k in STEPS)),
+    ),
+    Case(
+        "rate of a dropout further in",
+        worn(tensor=False, dynamic=False),
+        "computes as a mask with a rate that a tensor holds (x * (torch.rand_like(x) < keep) / keep",
+        worn(tensor=True, dynamic=False),
     ),
     Case("number that is clamped by", pressed(), "in a tensor (a buffer, if it is", pressed(tensors=True)),
     Case(

@@ -327,7 +327,9 @@ def comes_back(code: str) -> bool:
 
 
 def _uses(code: str, name: str) -> list[ast.expr]:
-    return [node for node in nodes(code, ast.expr) if ast.unparse(node) == name]
+    """Where a line has ``name``, also from within the module that holds it, whose path has more before it."""
+    written = ((node, ast.unparse(node)) for node in nodes(code, ast.expr))
+    return [node for node, text in written if text == name or _ends_with(name, text)]
 
 
 def takes_number(code: str, name: str) -> str:
@@ -339,7 +341,6 @@ def takes_number(code: str, name: str) -> str:
     """
     uses, calls = _uses(code, name), nodes(code, ast.Call)
     owner = name.rpartition(".")[0]
-    # of the module that the line is in, the path has more before it
     modules = {text for call in calls if owner == (text := ast.unparse(call.func)) or _ends_with(owner, text)}
     if owner and not uses and modules:
         return modules.pop()
@@ -366,6 +367,8 @@ def needed_for(code: str, name: str) -> str:
             parts = [("loop", node.iter)]
         elif isinstance(node, ast.Slice):
             parts = [("size", node.lower), ("size", node.upper)]
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
+            parts = [("place", one) for one in node.slice.elts if not isinstance(one, ast.Slice)]
         elif isinstance(node, ast.Call) and called(node) in SIZED:
             sizes = given(node) if called(node) != "full" else node.args[:1]  # which is filled with the second
             parts = [("size", one) for one in sizes]

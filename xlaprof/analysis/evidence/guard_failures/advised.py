@@ -34,6 +34,10 @@ NEEDS = {
         "Take the largest size in each call, and mask with torch.where what is beyond where no mask hides that yet",
         "makes a size of it",
     ),
+    "place": (
+        "Read there with index_select() and write with index_copy_(), which take a tensor of one element",
+        "takes it as one of several indices",
+    ),
 }
 
 _DROPPED = "x * (torch.rand_like(x) < keep) / keep, where the module trains"
@@ -289,7 +293,7 @@ def _number(guard: Guard, case: Case, values: Sequence[str]) -> str:
             f"{instead[:1].lower()}{instead[1:]}, with {held} in a tensor; or let it take few values: the line {does}, "
             f"and {_EACH}"
         )
-    if case.specialized or (case.dynamic == "True" and _can_vary(case)):
+    if case.specialized or case.need == "place" or (case.dynamic == "True" and _can_vary(case)):
         if case.need:
             instead, does = NEEDS[case.need]
             return (
