@@ -383,9 +383,9 @@ def _is_cut_out(guard: Guard, entry: Any, now: Missed) -> bool:
     found, tensor = _compiled_tensor(entry, source), evaluate(source, now)
     if found is None or not is_tensor(tensor) or not _is_strided(tensor):
         return False
-    before, after = _sizes(found["stride"] or ""), tensor.stride()
-    dims = [one for one in zip(tensor.shape, before, after, strict=False) if one[0] != 1]  # their strides mean nothing
-    if None in before or len(before) != len(after) or _is_dense([(n, a) for n, a, _ in dims]) or tensor.is_contiguous():
+    strides = zip(tensor.shape, _sizes(found["stride"] or ""), tensor.stride(), strict=False)
+    dims = [(size, a, b) for size, a, b in strides if size != 1 and a is not None]  # those of size 1 mean nothing
+    if not dims or _is_dense([(size, a) for size, a, _ in dims]) or tensor.is_contiguous():
         return False
     return all((a < b) == (c < d) for (_, a, c), (_, b, d) in combinations(dims, 2))
 
