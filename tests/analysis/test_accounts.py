@@ -57,6 +57,14 @@ def test_the_accounts_are_the_whole_run() -> None:
     assert account(report, "after").total_s == pytest.approx(0.5)
 
 
+def test_the_devices_own_work_stands_at_the_lines_that_have_it_run() -> None:
+    one, two = two_phases(), two_phases()
+    lines = "device busy, normal: the program's own work, run at train.py:88 ({}) and train.py:120 ({})."
+    assert account(one.report(), "busy").text == f"800 ms (6%) {lines.format('600 ms', '200 ms')}"
+    both = (one.run() + two.run()).report()
+    assert account(both, "busy").text == f"1.60 s (6%) {lines.format('1.20 s', '400 ms')}", "of two ranks, too"
+
+
 def test_what_a_finding_explains_is_not_called_normal() -> None:
     report = ragged().report()
     (recompile,) = report.findings

@@ -74,10 +74,11 @@ def test_what_took_long_has_a_name_below_the_findings_or_above_the_verdict() -> 
     text = " ".join(page(clean().report()).split())
     named = "500 ms (71%) compiling, normal: 1 graph first compiled at train.py:20."
     assert text.index(heading) < text.index(named) < text.index("No findings: 1 graph")
-    assert "device busy, normal" not in text  # is no cost
+    assert "(28%) device busy, normal: the program's own work, run at train.py:20. No findings" in text
     text = " ".join(page(ragged().report()).split())
     assert text.index("1 recompile") < text.index(heading)
-    assert text.endswith("normal: 1 graph first compiled at train.py:39.")
+    assert "normal: 1 graph first compiled at train.py:39." in text[text.index(heading) :]
+    assert text.endswith("device busy, normal: the program's own work, run at train.py:39.")
 
 
 def test_a_program_of_which_nothing_was_seen_is_not_called_clean() -> None:

@@ -23,7 +23,7 @@ from xlaprof.analysis.evidence.counted import Known, Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.sorting import hit_a_limit
 from xlaprof.analysis.evidence.guard_failures.told import eager_ns
-from xlaprof.analysis.evidence.idle_time import by_cause, label, waited
+from xlaprof.analysis.evidence.idle_time import busy_lines, by_cause, label, waited
 from xlaprof.analysis.evidence.library_options import AROUND, around_calls, whose
 from xlaprof.analysis.evidence.looping import several_barriers
 from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
@@ -378,7 +378,8 @@ def _busy(facts: Facts, findings: tuple[Finding, ...], ns: float) -> _Bill:
     for finding in findings:
         if finding.kind == "host_callback" or (finding.kind == "donation" and isinstance(finding.counted, Matching)):
             bill.explain(finding, _take(left, left, finding.cost_s * 1e9))
-    bill.normal["the program's own work"] = left["busy"]
+    lines = _Parts(float, busy_lines(facts.run, left["busy"]))
+    bill.normal[f"the program's own work{', run at ' * bool(lines)}{_listed(lines)}"] = left["busy"]
     return bill
 
 
@@ -433,8 +434,8 @@ def _looked(facts: Facts, ns: float) -> Iterator[tuple[str, float]]:
 
     At a line that calls programs, or runs operations, the host hands them over; compiling there counts as that.
     """
-    ran = facts.run.executions_at
-    calls = {place.at: place for place in map(facts.place, sorted(ran, key=ran.__getitem__))}  # the most frequent last
+    ran = sorted(facts.run.ran_at, key=facts.run.executions)
+    calls = {place.at: place for place in map(facts.place, ran)}  # the most frequent last
     handed, own = dict[str, _Parts](), _Parts(float)
     for stack, took in looks_beside(facts, facts.run.jit.compiled_at)[1].items():
         place = facts.place(stack)

@@ -7,7 +7,7 @@ from collections import Counter
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names
-from xlaprof.analysis.places import culprit, short, span
+from xlaprof.analysis.places import culprit, short, span, users
 from xlaprof.analysis.principles import LITTLE, LOOKED_NS, NAMED
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, LongGap, Seen
@@ -60,6 +60,16 @@ def place_of(gap: LongGap, run: Fold) -> Place:
     scope = run.scopes.get(cause - host.SCOPE) if isinstance(cause, int) else None
     stack = gap.stack or (scope.stack if scope is not None else 0)
     return run.names.place(stack) if stack else NOWHERE
+
+
+def busy_lines(run: Fold, busy: float) -> dict[str, float]:
+    """ns of the ``busy`` ones of a device, by the line that had it run its programs."""
+    lines: Counter[str] = Counter()
+    for stack, ran in run.ran_at.items():
+        place = users(run.names.place(stack))
+        lines[short(place) if place.line else ""] += ran.ns
+    whole = lines.total()  # of steps summed up only their sum is recorded
+    return {line: busy * ns / whole for line, ns in lines.items() if line and ns}
 
 
 def waited(run: Fold, busy: float) -> str:

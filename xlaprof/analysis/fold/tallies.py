@@ -29,7 +29,7 @@ def times_run(program: int, calls: int) -> int:
     return max(1, calls) if program else 1
 
 
-class Timed(msgspec.Struct):
+class Timed(Tally):
     """A number of events and their total length. Nanoseconds."""
 
     count: int = 0

@@ -54,14 +54,13 @@ class Totals(ReadsAndFallbacks):
         self.sites: dict[int, Site] = {}
         self.compiles: list[CompileRecord] = []
         self.compile_bill = CompileBill()
-        self.executed = Timed()
-        self.barriers = 0
+        self.executed, self.barriers = Timed(), 0
         self.programs: dict[int, int] = {}  # program -> moment it was last enqueued
         self.program_runs: dict[int, int] = {}  # program -> runs
         self.program_busy: dict[int, int] = {}  # program -> ns the device was busy with it
         self.program_rhythms: dict[int, Rhythm] = {}  # program -> its turns among the executions at its barrier
         self.cuts = Cuts()
-        self.executions_at: dict[int, int] = {}  # stack -> executions there
+        self.ran_at: dict[int, Timed] = {}  # stack -> executions there, and how long the device was busy with them
         self.pauses: dict[tuple[int, int], PauseTally] = {}  # (stack, DATA or GC)
         self.batches: list[ev.Batches] = []
         # what looks at the main thread found before the first program, since, and in waits (a batch, the device)
@@ -367,11 +366,9 @@ class Totals(ReadsAndFallbacks):
         if event.trigger != "read":
             self.graph_cut = True
         if program in self.programs or len(self.programs) < PROGRAMS:
-            stack = event.stack
-            if stack not in self.executions_at and len(self.executions_at) >= PLACES:
-                stack = 0
-            nth = self.executions_at[stack] = self.executions_at.get(stack, 0) + calls
-            self.add_runs(program, event.t, ran, calls).at_each(nth - calls + 1, calls)
+            there = tally_of(self.ran_at, event.stack, PLACES, 0, Timed)
+            there.add(calls, ran)
+            self.add_runs(program, event.t, ran, calls).at_each(there.count - calls + 1, calls)
         self.cuts.add(event)
         self._add_execution(event)
         self._schedule_execution((event.t, start, end, event.device, event.stack if event.trigger == "read" else 0))
@@ -379,6 +376,9 @@ class Totals(ReadsAndFallbacks):
         if self.now[0] != "running":
             self.now = ("running", event.t)
         self.cover(event.t, end)
+
+    def executions(self, stack: int) -> int:
+        return self.ran_at[stack].count if stack in self.ran_at else 0
 
     def add_runs(self, program: int, moment: int, ns: int, times: int) -> Rhythm:
         """A program ran ``times``, for ``ns`` in all, last at ``moment``; the rhythm is to count in which turns."""

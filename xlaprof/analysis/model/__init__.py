@@ -432,8 +432,8 @@ class Account(msgspec.Struct, frozen=True):
 
     @property
     def costly(self) -> bool:
-        """Whether it is more than a tenth of the run, and not the device's work, of which there is nothing to say."""
-        return self.share > 0.1 and (self.what != "busy" or bool(self.remark or self.findings))
+        """Whether it is more than a tenth of the run."""
+        return self.share > 0.1
 
 
 class Activity(msgspec.Struct, frozen=True):

@@ -79,7 +79,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     """Those that run many such operations, and take long."""
     turns = facts.once(in_comprehensions)
     outside = {stack: one.count for stack, one in facts.run.jit.outside.items()}
-    outside |= {stack: max(facts.run.executions_at.get(stack, 0), outside.get(stack, 0)) for stack in turns}
+    outside |= {stack: max(facts.run.executions(stack), outside.get(stack, 0)) for stack in turns}
     owner = _owners(facts, outside)
     again = _mostly_compiled(facts)
     groups: dict[Body, list[int]] = {}
@@ -332,8 +332,8 @@ def _mixed(facts: Facts) -> dict[tuple[str, int], int]:
     outside, ran = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for stack, one in facts.run.jit.outside.items():
         outside[facts.place(stack).at] += one.count
-    for stack, count in facts.run.executions_at.items():
-        ran[facts.place(stack).at] += count
+    for stack, there in facts.run.ran_at.items():
+        ran[facts.place(stack).at] += there.count
     calls = facts.once(jitted_calls).difference(facts.place(stack).at for stack in facts.once(in_comprehensions))
     most = {at: outside[at] * (outside[at] >= NEARLY_ALL * (outside[at] + ran[at])) for at in calls}
     return {at: count * _EACH_NS for at, count in most.items()}

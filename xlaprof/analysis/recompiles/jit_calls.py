@@ -323,7 +323,7 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
     if len(group) < HABIT and all(steps >= MANY for steps in since):
         return True  # phases of the program, as of images that become larger
     sizes = {str(size) for change in changes for size in sizes_of(change)}
-    calls = sum(facts.run.executions_at.get(stack, 0) for stack in {record.event.stack for record in group})
+    calls = sum(facts.run.executions(stack) for stack in {record.event.stack for record in group})
     cheap = _ns(group) < max(LARGE * facts.wall_s, LONG_S) * 1e9
     shared = calls >= MANY * len(sizes)
     pays = shared or cheap or are_doubled(sizes)
@@ -334,7 +334,7 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
 def _is_warm_up(facts: Facts, group: list[JitRecord]) -> bool:
     """Whether lines before all steps call for nothing but these programs: each call makes the next of them."""
     made = Counter(record.event.stack for record in group)
-    once = all(facts.run.executions_at.get(stack, 0) <= count + 1 for stack, count in made.items())
+    once = all(facts.run.executions(stack) <= count + 1 for stack, count in made.items())
     return once and max(record.step for record in group) <= 0 and facts.step_count >= MANY
 
 
