@@ -156,7 +156,7 @@ def test_a_function_given_to_a_loop_of_jaxs_outside_of_jit_is_traced_at_each_cal
         return jax.lax.map(lambda x: jnp.sin(x) * scale, xs)  # here
 
     run = tell(lambda: [bound(0.5) for _ in range(5)])
-    [finding] = run.report.findings
+    [finding] = [one for one in run.report.findings if one.kind == "recompile"]  # beside it a busy machine may idle
     assert finding.place.code == "return jax.lax.map(lambda x: jnp.sin(x) * scale, xs)  # here"
     assert "the function that it is given is a new object each time" in finding.cause
     assert "bound under jax.jit" in finding.advice
@@ -281,14 +281,14 @@ def test_one_call_of_vmap_for_all_that_a_comprehension_goes_through(tell: Tell) 
 
     def one_by_one() -> None:
         single, tide, placed = jax.jit(probe), jnp.asarray(tides), [jnp.asarray(buoy) for buoy in buoys]
-        for _ in range(250):
+        for _ in range(600):
             found = [single(buoy, tide) for buoy in placed]
         jax.block_until_ready(found)
 
     def at_once() -> None:
         every, tide = jax.jit(jax.vmap(probe, (0, None))), jnp.asarray(tides)
         placed = jnp.asarray(np.stack(buoys))
-        for _ in range(250):
+        for _ in range(600):
             found = every(placed, tide)
         jax.block_until_ready(found)
 

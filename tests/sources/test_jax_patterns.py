@@ -127,13 +127,13 @@ def test_layers_that_a_loop_calls_are_to_be_scanned_over(tmp_path: Path) -> None
 
     @jax.jit
     def model(x: Any) -> Any:
-        for layer in [Layer()] * 600:
+        for layer in [Layer()] * 1_500:
             x = layer(x)
         return x
 
     found, _ = report(tmp_path / "run.log", lambda: model(jnp.ones(4)))
     [finding] = [one for one in found.findings if one.kind == "unrolled_loop"]
-    assert finding.place.code == "for layer in [Layer()] * 600:"
+    assert finding.place.code == "for layer in [Layer()] * 1_500:"
     assert "(nn.scan, nnx.scan)" in finding.advice
 
 
