@@ -13,7 +13,7 @@ from torch import nn
 
 import xlaprof
 import xlaprof.runtime as xr
-from tests.advice.taken import Case, Program, findings, take
+from tests.advice.taken import Case, Program, findings, observe, take
 from tests.story import Story
 from xlaprof.events import Compile
 from xlaprof.runtime.instruments import live_tensors
@@ -173,6 +173,26 @@ def relaxes(barrier: bool) -> Program:
     return program
 
 
+def heats(barrier: bool) -> Program:
+    """A rod that is looked at after more and more turns, which begins anew, and whose flame has burnt down once."""
+
+    def solve(flame: list[float]) -> None:
+        rod, done = torch.zeros(2, 7, device=DEVICE), 0
+        for until in (3, 5, 8, 12, 17, 23, 30, 38):
+            while done < until:
+                rod = (rod + flame[done]) * 0.5 + rod.roll(1, 1).tanh()
+                done += 1
+                if barrier:
+                    xr.sync()
+            xr.sync()
+            print(rod.sum().item())
+
+    def program() -> None:
+        solve([1.7 / (1 + at) if at < 24 else 0.0 for at in range(38)])
+
+    return program
+
+
 BARRIERS = [
     Case(
         "barriers everywhere",
@@ -223,6 +243,14 @@ BARRIERS = [
         counts=(Compile,),
     ),
     Case(
+        "a loop inside, from a number on that is special",
+        "growing_graph",
+        heats(False),
+        "at the end of every turn of that loop",
+        heats(True),
+        counts=(Compile,),
+    ),
+    Case(
         "none before a read",
         "growing_graph",
         reads(False),
@@ -231,6 +259,12 @@ BARRIERS = [
         counts=(Compile,),
     ),
 ]
+
+
+def test_a_special_number_in_a_graph_that_is_new_by_its_length_is_no_cause(tmp_path: Path) -> None:
+    found = {one.kind for one in findings(observe(heats(False), tmp_path / "run.log").events)}
+    assert "growing_graph" in found
+    assert "recompile" not in found
 
 
 @pytest.mark.parametrize("case", BARRIERS, ids=lambda case: case.name)

@@ -77,7 +77,7 @@ def _finding(facts: Facts, stacks: list[int]) -> Finding:
     else:
         place = _line_that_grows(facts, again)
         here = f"ends at {named(end)}" if place.line else "ends here"
-        loop = _loop_inside(facts, stack, again) if place.line else NOWHERE
+        loop = _loop_inside(facts, stack, again)
         if loop.line:
             because = f"it holds all turns of the loop at {named(loop)}, which turns more often each time"
             advice = (
@@ -155,10 +155,10 @@ def _line_that_grows(facts: Facts, again: list[CompileRecord]) -> Place:
 def _loop_inside(facts: Facts, barrier: int, again: list[CompileRecord]) -> Place:
     """The loop in each turn of the barrier's that records what each graph has more; NOWHERE: there is none."""
     around = facts.names.heads(barrier)
-    stacks = (record.change.stack for record in again if record.change is not None and record.change.added)
-    loops = Counter(loop for stack in stacks for loop in facts.names.loops(stack)[:1] if head(loop) not in around)
+    more = [record.change.stack for record in again if record.change is not None and record.change.added]
+    loops = Counter(loop for stack in more for loop in facts.names.loops(stack)[:1] if head(loop) not in around)
     loop, count = loops.most_common(1)[0] if loops and around else (NOWHERE, 0)
-    return loop if count >= GROWTHS and count >= NEARLY_ALL * len(again) and not is_over_layers(loop) else NOWHERE
+    return loop if count >= GROWTHS and count >= NEARLY_ALL * len(more) and not is_over_layers(loop) else NOWHERE
 
 
 class Growths(msgspec.Struct, frozen=True):

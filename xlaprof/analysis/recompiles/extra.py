@@ -110,10 +110,14 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
         if (left := _left_over(facts, record)) is not None:
             changes = [left]
         turns = record.stack in grown or (loop is not None and loop.follows(facts, record))
-        # another number of turns
-        changes = [one for one in changes if not turns or one.what != "operation" or one.role == "pending"]
-        # the barrier after a loop whose reads run all turns so far runs them once more
-        changes = [one for one in changes if one.role != "loop" or head(facts.place(one.made)) not in grown_by]
+        # another number of turns; and the barrier after a loop whose reads run all turns so far runs them once more
+        longer = [
+            one
+            for one in changes
+            if (turns and one.what == "operation" and one.role != "pending")
+            or (one.role == "loop" and head(facts.place(one.made)) in grown_by)
+        ]
+        changes = [one for one in changes if one not in longer]
         by_line: dict[_Key, tuple[Change, Place]] = {}
         for change in changes:
             place = _place(facts, record, change)
@@ -121,7 +125,8 @@ def _groups(facts: Facts) -> tuple[list[Group], list[Group]]:
         for key, (change, place) in by_line.items():
             # the graph before held what precedes the loop: that one is not needed
             of = programs.get(holder(record, change), record) if change.role == "entry" else record
-            share, again = 0.0 if of_it[0].role == "state" else 1 / len(by_line), (record.program, record.t) in back
+            new_anyway = of_it[0].role == "state" or longer
+            share, again = 0.0 if new_anyway else 1 / len(by_line), (record.program, record.t) in back
             either = why[record.program, record.t].either and len(by_line) > 1
             extra = Extra(of, change, place, share, again, either)
             first = record.trigger not in ("read", "dynamo") and ages[record.program] <= EARLY

@@ -140,8 +140,11 @@ class _Variants:
 
     def _named(self, novel: list[Part]) -> tuple[Change, ...]:
         if novel and novel[0].change.what != "operation":
-            # a tensor of another shape can cause another path, but how much a mask selects is a cause of its own
-            return (novel[0].change, *(part.change for part in novel[1:] if part.change.what == "size"))
+            # a tensor of another shape can cause another path, but how much a mask selects is a cause of its own; and a
+            # number that is special, no other number of passes
+            first, *others = (part.change for part in novel)
+            passes = "loop" if first.what == "scalar" else None
+            return (first, *(one for one in others if one.what == "size" or one.role == passes))
         paths = [part.change for part in novel if part.change.what == "operation"]
         # what a condition decides on brings, or takes, operations elsewhere, too
         return tuple(change for change in paths if change.condition) or tuple(paths)
