@@ -168,6 +168,32 @@ def test_a_function_given_to_a_loop_of_jaxs_outside_of_jit_is_traced_at_each_cal
     assert fixed.report.findings == ()
 
 
+def test_the_closure_that_such_a_loop_is_made_for_is_named(tell: Tell) -> None:
+    """To jit what is given the closure helps nobody: it is another one each time."""
+
+    def relax(residual: Any, x: Any) -> Any:
+        slope = jax.grad(lambda at: (residual(at) ** 2).sum())
+        return jax.lax.fori_loop(0, 3, lambda _, at: at - 0.01 * slope(at), x)  # here
+
+    def track(load: Any, x: Any) -> Any:
+        def residual(at: Any) -> Any:
+            return at**3 + jnp.sinh(at) - load
+
+        return relax(residual, x)
+
+    loads = [np.full(3, load, np.float32) for load in range(6)]
+    finding = tell(lambda: [track(load, np.ones(3, np.float32)) for load in loads]).finding
+    assert finding.place.code.endswith("# here")
+    assert "new object each time, as residual is, which" in finding.cause
+    assert "track makes: it is traced" in finding.cause
+    assert "track does with residual into one function under jax.jit" in finding.advice
+    assert "(what residual closes over: load)" in finding.advice
+
+    solve = jax.jit(track)  # as the advice says
+    fixed = tell(lambda: [solve(load, np.ones(3, np.float32)) for load in loads])
+    assert fixed.report.findings == ()
+
+
 def test_loops_of_jaxs_that_need_a_program_each_are_none_too_many(tell: Tell) -> None:
     """Fillings of a tank that differ in what they carry: under jit each would be a program, too."""
     inflow = np.ones((4, 3), np.float32)

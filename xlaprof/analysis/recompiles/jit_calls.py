@@ -47,6 +47,7 @@ from .jit_causes import (
     of_a_method,
     one_or_few,
     other_sizes,
+    shown,
     sizes_along,
     sizes_in_turn,
     sizes_of,
@@ -392,8 +393,7 @@ def _finding(facts: Facts, cause: Group) -> Finding:
     if change.kind == "function" and fields["beside"]:
         advice = DEFINED_INSIDE
     cost = _ns(records) / 1e9
-    name = fields["function"]
-    was = "were" if "," in name else "was"
+    was = "were" if "," in (name := fields["function"]) else "was"
     again = [one for one in records if one.event.code and not _is_list(group)]
     what = f"{name} {was} compiled again {times(len(again))}" if event.code else plural(len(records), "program")
     if again and len(again) < len(records):
@@ -488,13 +488,13 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
 def _made(facts: Facts, group: list[JitRecord]) -> dict[str, str]:
     """The function that makes others anew, and what else of theirs: functions that it defines as well, and objects."""
     maker = maker_of(facts.place(group[0].event.code).func) if group[0].event.code else ""
-    texts, shown = made_anew(group), maker.replace(".<locals>", "")
+    texts, told = made_anew(group), shown(maker)
     beside = [name for name, text in texts.items() if maker and maker_of(text) == maker]
-    once = [name for name in texts if name not in beside]
+    once = ", ".join([name for name in texts if name not in beside][:NAMED])
     several = len({one.event.code for one in group}) > 1
     return {
-        "maker": shown,
-        "made": f", which {shown} makes" if maker and (several or beside) else "",
+        "maker": told,
+        "made": f", which {told} makes" if maker and (several or beside) else "",
         "beside": ", ".join(beside[:NAMED]),
-        "once": f" Make {', '.join(once[:NAMED])} once, before that." if once else "",
+        "once": f" Make {once} once, before that." if once else "",
     }

@@ -182,6 +182,22 @@ def _advise_anew(group: list[JitRecord]) -> str:
     )
 
 
+def _advise_traced(group: list[JitRecord]) -> str:
+    static = (
+        " What it is given besides arrays, and decides a shape, a number of turns or a branch, must be static: "
+        "jax.jit(..., static_argnames={static})."
+    )
+    for handed, text in made_anew(group).items():
+        name, _, data = handed.removesuffix(")").partition("(")
+        given = f" (what {name} closes over: {data})" * bool(data)
+        return (  # a function is no argument of a jitted one, and a static one is compared by identity
+            f"Put what {shown(maker_of(text)) or 'its caller'} does with {name} into one function under jax.jit, which "
+            f"is made once, defines {name} itself, and is given the data as arguments{given}: jax.jit of what {name} "
+            "is passed to, with a new one in each call, would compile as often." + static
+        )
+    return "Put {caller} under jax.jit, which is made once{method}: what it calls is then traced once." + static
+
+
 def _advise_function(group: list[JitRecord]) -> str:
     held = ", ".join(islice(made_anew(group), NAMED))
     return (
@@ -197,6 +213,11 @@ def made_anew(group: list[JitRecord]) -> dict[str, str]:
     """What functions that are made anew hold that is made anew as well, by name: what it is."""
     changes = (change for record in group for change in record.event.changes[1:])
     return {change.name.split(".")[0]: change.new for change in changes if change.kind == "anew"}
+
+
+def shown(function: str) -> str:
+    """Its qualified name without what is no name."""
+    return function.replace(".<locals>", "")
 
 
 def maker_of(function: str) -> str:
@@ -288,10 +309,8 @@ OUTSIDE = {
     ),
     "parameter": Text(
         "This line, or what it calls, runs JAX's {function} outside of any jitted function, and the function that it "
-        "is given is a new object each time: it is traced and compiled at every call",
-        "Put {caller} under jax.jit, which is made once{method}: what it calls is then traced once. What it is given "
-        "besides arrays, and decides a shape, a number of turns or a branch, must be static: jax.jit(..., "
-        "static_argnames={static}).",
+        "is given is a new object each time{held}: it is traced and compiled at every call",
+        _advise_traced,
     ),
     "structure": Text(
         "{function} joins a list of {arrays}, outside of any jitted function, and has a program for every number of "
@@ -334,9 +353,12 @@ def modes_of(record: JitRecord) -> set[str]:
 
 
 def what_it_holds(group: list[JitRecord]) -> str:
-    """What a function that is made anew has by its closure, where that differs."""
+    """What a function that is made anew has by its closure, where that differs; or what an operation is traced for."""
     changes = [change for record in group for change in record.event.changes[1:]]
     numbers = [f"{one.name} went from {one.old} to {one.new}" for one in changes if one.kind == "field" and one.old]
+    if changes and group[0].event.changes[0].kind == "parameter":
+        made = {handed.partition("(")[0]: shown(maker_of(text)) for handed, text in made_anew(group).items()}
+        return "".join(f", as {name} is{f', which {maker} makes' * bool(maker)}" for name, maker in made.items())
     told = [*dict.fromkeys(numbers), *(f"another {name}" for name in made_anew(group))][:NAMED]
     return f" (what it holds differs: {', '.join(told)})" if told else ""
 

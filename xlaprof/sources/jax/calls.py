@@ -12,9 +12,10 @@ from xlaprof.events.jit import ArgumentChange
 from xlaprof.recording import stacks
 from xlaprof.recording.stacks import RawFrame, is_library
 
-from . import internals, signature
+from . import internals, signature, static
 
 _FUNCTIONS = 10_000  # whose calls are remembered
+_TRACING = frozenset({"scan", "while", "cond"})  # operations that trace a function of the program's
 _CALLS = 64  # of one function: the first is forgotten first
 
 Key = tuple[str, int, str]  # file, line and name of a function's definition
@@ -59,7 +60,8 @@ class Calls:
             if is_library(code.co_filename, getattr(function, "__module__", None)):
                 own = not _jitted_by_library(function)
                 key = (*key[:2], f"{code.co_qualname} {line}")
-        now = signature.signature(miss, internals.context(), own, self._clears.times, self._leaves, function)
+        held = static.held(function) if own else static.handed() if func in _TRACING else ()
+        now = signature.signature(miss, internals.context(), own, self._clears.times, self._leaves, held)
         with self._lock:
             earlier = list(self._seen.get(key, ()))
         before = signature.nearest(now, earlier)

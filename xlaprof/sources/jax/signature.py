@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import ne
 from typing import Any, NamedTuple
 from weakref import ref
@@ -58,7 +58,7 @@ class Signature(NamedTuple):
     options: Any  # of ``jit``
     context: Any  # JAX's configuration
     cleared: int = 0  # times that JAX's caches had been cleared
-    held: Mapping[str, Leaf] = {}  # by the function's closure: what of it can be compared
+    held: Mapping[str, Leaf] = {}  # what of it can be compared: by the function's closure, or see static.handed
 
     @property
     def arrays(self) -> int:
@@ -67,10 +67,15 @@ class Signature(NamedTuple):
 
 
 def signature(
-    miss: Miss, context: Any, own: bool, cleared: int = 0, shared: dict[Leaf, Leaf] | None = None, inner: Any = None
+    miss: Miss,
+    context: Any,
+    own: bool,
+    cleared: int = 0,
+    shared: dict[Leaf, Leaf] | None = None,
+    held: Iterable[static.Part] = (),
 ) -> Signature:
-    """The signature of a call that JAX has no program for; ``own``: of a function of the program's. ``inner``: that
-    function, without what decorates it.
+    """The signature of a call that JAX has no program for; ``own``: of a function of the program's. ``held``: by it, or
+    what an operation is traced for.
 
     ``shared``: leaves of other calls, for equal ones to be one object: two calls of a model share nearly all.
     """
@@ -93,8 +98,8 @@ def signature(
         repr(getattr(options, "in_shardings_leaves", ())),
         repr(getattr(options, "out_shardings_leaves", ())),
     )
-    held = {name: Leaf(None, "", False, "", "", "field", one) for name, one in static.held(inner)} if own else {}
-    return Signature(leaves, more, _reference(miss.fun) if own else None, asked, context, cleared, held)
+    what = {name: Leaf(None, "", False, "", "", "field", one) for name, one in held}
+    return Signature(leaves, more, _reference(miss.fun) if own else None, asked, context, cleared, what)
 
 
 def _reference(function: Any) -> Any:
@@ -204,7 +209,7 @@ def differences(now: Signature, before: Signature, names: tuple[str, ...] = ()) 
         for name, one in now.held.items()
         if one != before.held.get(name)
     ]
-    if any(change.kind == "field" and now.held[change.name].fixed.code for change in held):
+    if now.function and any(change.kind == "field" and now.held[change.name].fixed.code for change in held):
         # what it calls is other code: no arguments would make it the same program
         return [ArgumentChange("function"), *held, *found][:_CHANGES]
     if found:
@@ -218,7 +223,7 @@ def differences(now: Signature, before: Signature, names: tuple[str, ...] = ()) 
     if now.cleared != before.cleared:
         return [ArgumentChange("evicted")]
     if now.function is None:  # an operation: a parameter of it that is no argument
-        return [ArgumentChange("parameter")]
+        return [ArgumentChange("parameter"), *(one for one in held if one.kind == "anew")][:_CHANGES]
     if before.function() is now.function() is not None:
         return [ArgumentChange("unknown")]
     return [ArgumentChange("function"), *held][:_CHANGES]

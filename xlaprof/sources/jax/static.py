@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from types import FunctionType, MethodType
+from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
 
+from xlaprof.recording.stacks import shown_file
 from xlaprof.text.strings import clip
 
 _SHOWN = 60  # characters of a value
@@ -80,6 +82,30 @@ def held(function: Any, deep: int = 2) -> Iterator[Part]:
                 yield from parts(path, one)
             if deep > 1 and path == name and isinstance(one, FunctionType):
                 yield from ((f"{name}.{inner}", what) for inner, what in held(one, deep - 1))
+
+
+def handed() -> Iterator[Part]:
+    """The closures that the program's function that runs was called with: what it makes of them is as new as they are.
+    Of the data that one closes over its name is told, ``objective(state, goal)``: it would be arguments."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not shown_file(frame):
+        frame = frame.f_back
+    if frame is None:
+        return
+    code = frame.f_code
+    for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+        value = frame.f_locals.get(name)
+        if isinstance(value, FunctionType) and value.__closure__:
+            cells = zip(value.__code__.co_freevars, value.__closure__, strict=True)
+            data = (of for of, cell in cells if of != "self" and not callable(_content(cell)))
+            yield f"{name}({', '.join(data)})", Fixed(value.__qualname__, (Same(value),), hash(value.__code__))
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing is assigned yet
+        return None
 
 
 def _parts(path: str, value: Any, deep: int) -> Iterator[Part]:
