@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from analysis.compiling import Compiling
 from analysis.test_kinds import PLANTED
 from hostile import EVERY, beside, hostile, instead, long
 from story import Story, clean, save
@@ -64,6 +65,13 @@ def strings(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for one in value:
             yield from strings(one)
+
+
+def test_what_was_compiled_says_what_took_the_time(tmp_path: Path) -> None:
+    compiling = Compiling()
+    compiling.compile("0/0", 400, phases={"Dynamo": 40_000_000, "Inductor": 310_000_000})
+    (function,) = data(page(save(compiling.story.events, tmp_path / "run.log")))["torch_compile"]["rows"]
+    assert function["phases"] == "Inductor 310 ms, unaccounted 50 ms, Dynamo 40 ms"
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -175,7 +175,7 @@ async def test_functions_of_torch_compile_are_trees(
     monkeypatch.chdir(tmp_path)
     compiling = Compiling()
     compiling.broke("0/0", 21, "the branch depends on the value of a tensor", hint="Use torch.where().", gb="GB0170")
-    compiling.compile("0/0", 400)
+    compiling.compile("0/0", 400, phases={"Dynamo": 40_000_000, "Inductor": 310_000_000})
     place = compiling.story.line(21, "print(x)", func="forward")
     compiling.compile("1/0", 90, resumed=place)
     compiling.recompile("1/1", shape(4, 5), ms=60, resumed=place)
@@ -193,6 +193,8 @@ async def test_functions_of_torch_compile_are_trees(
         assert "forward  train.py:10  3 graphs, 550 ms" in shown
         assert "break at train.py:21: the branch depends on the value of a ten" in shown
         assert "compiled again: shape of x: f32[4,3] → f32[5,3]" in shown, "no step was recorded"
+        assert re.search(r"Inductor +█+ +310 ms +56%", shown), "of 550 ms, in this and the function behind the break"
+        assert re.search(r"unaccounted +\S+ +200 ms +36%", shown)
         await pilot.press("down")
         await pilot.pause()
         shown = screen(app)

@@ -28,7 +28,7 @@ from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import FELT, NOTICED
 from xlaprof.analysis.torch_tpu.words import cut, put_off, reason
 from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title, under, where
-from xlaprof.pages.words import autotuned, facts, gain, many, per_step, prediction, spaced, warnings
+from xlaprof.pages.words import autotuned, facts, gain, many, per_step, prediction, spaced, spent, warnings
 from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import mean_parts
 from xlaprof.text.quantities import duration, percent, plural, size_text, times
@@ -182,9 +182,8 @@ def _functions(report: Report, name: str, noun: str, done: CompiledFunctions, wi
             facts.append(f"broken at {plural(function.breaks, 'line')}")
         facts += [f"{one} runs as plain Python" for one in function.plain]
         yield paragraph("", ", ".join(facts), width)
-        if function.phases:
-            spent = (f"{printable(phase)} {duration(seconds)}" for phase, seconds in function.phases)
-            yield paragraph("", f"of it {', '.join(spent)}", width)
+        if phases := spent(function):
+            yield paragraph("", f"of it {phases}", width)
         for one in function.by_design:
             yield paragraph("by design: ", printable(one), width, "")
         for need in (*function.needs, *autotuned(function), *function.runs, *function.cuda_graphs):

@@ -36,6 +36,11 @@ def facts(run: RunInfo) -> list[str]:
     return [*found, *versions]
 
 
+def spent(function: FunctionStat) -> str:
+    """Where the time of compiling it went; "" where that is not known."""
+    return ", ".join(f"{printable(phase)} {duration(seconds)}" for phase, seconds in function.phases)
+
+
 def autotuned(function: FunctionStat) -> Iterator[str]:
     """Which kernels and operations autotuning took longest for."""
     named = [f"{printable(kernel)} {duration(seconds)}" for kernel, seconds in function.tuned[:NAMED]]

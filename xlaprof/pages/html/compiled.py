@@ -7,7 +7,7 @@ from typing import Any
 from xlaprof.analysis.model import CompiledFunctions, Report, TorchTpuStat
 from xlaprof.analysis.torch_tpu.words import cut, put_off, reason
 from xlaprof.analysis.views.details import Again, Break, Details, Function, Graph
-from xlaprof.pages.words import autotuned
+from xlaprof.pages.words import autotuned, spent
 from xlaprof.text.quantities import duration, percent, plural, size_text, times
 
 from .index import Index
@@ -87,6 +87,7 @@ def functions(done: CompiledFunctions, noun: str, report: Report, index: Index) 
             "breaks": f"broken at {plural(one.breaks, 'line')}" if one.breaks else "",
             "plain": [f"{what} runs as plain Python" for what in one.plain],
             "needs": [*one.needs, *autotuned(one), *one.runs, *one.cuda_graphs],
+            "phases": spent(one),
             "compile": duration(one.compile_s),
             "compile_s": one.compile_s,
         }

@@ -23,6 +23,7 @@ from xlaprof.text.quantities import duration, percent, plural, times
 from xlaprof.text.safe import for_screen
 from xlaprof.text.strings import printable
 from xlaprof.tui.snapshot import Snapshot
+from xlaprof.tui.widgets.bars import bar_rows
 from xlaprof.tui.widgets.looking import Looking, ShowCode, place_text
 from xlaprof.tui.widgets.panel import Line, Panel, Region, heading, line, quiet
 
@@ -62,7 +63,7 @@ class FunctionsPanel(Container, Region):
         self._snapshot = snapshot
         if report is not None:
             compiled = report.torch_compile.functions
-            self.query_one(FunctionDetail).said = {(one.name, *one.place.at): one.runs for one in compiled}
+            self.query_one(FunctionDetail).stats = {(one.name, *one.place.at): one for one in compiled}
         if report is None:
             return
         shown = details.functions, details.jax, report.jax, report.torch_tpu, at
@@ -183,8 +184,8 @@ class FunctionDetail(Panel[Node | None]):
     """A function, a break or a recompilation, with its code."""
 
     TITLE = "Function"
-    #: what the report says of a function's graphs at run time, by its name and line
-    said: Mapping[tuple[str, str, int], tuple[str, ...]] = {}
+    #: what the report says of each function of torch.compile, by its name and line
+    stats: Mapping[tuple[str, str, int], FunctionStat] = {}
 
     def title(self, data: Node | None) -> str:
         if isinstance(data, Break):
@@ -198,6 +199,7 @@ class FunctionDetail(Panel[Node | None]):
             return [quiet("no function was compiled by torch.compile, and no program made again by JAX")]
         wide = max(8, width)
         place = _place(data)
+        phases: tuple[tuple[str, float], ...] = ()
         out = [line((shorten(f"{place.file}:{place.line}", width, keep_end=True), "$text-muted"))]
         if place.code:
             out += [line("  ", (shorten(place.code, width - 2), "bold")), line("")]
@@ -228,15 +230,20 @@ class FunctionDetail(Panel[Node | None]):
                 *((need, "") for need in data.needs),
             ]
         else:
+            stat = self.stats.get((data.name, *data.place.at))
+            phases = stat.phases if stat is not None else ()
             paragraphs = [
                 (data.name, "bold"),
                 (f"{plural(data.graphs, 'graph')} by {data.backend or 'an unknown backend'}", ""),
                 (f"{duration(data.compile_s)} of compiling", ""),
                 (f"compiled again {times(len(data.again))}" if data.again else "", "$text-warning"),
-                *((said, "") for said in self.said.get((data.name, *data.place.at), ())),
+                *((said, "") for said in (stat.runs if stat is not None else ())),
             ]
         for text, style in paragraphs:
             out += [line((part, style)) for part in textwrap.wrap(printable(text), wide)]
+        if phases:
+            rows = [(printable(phase), seconds, "$primary") for phase, seconds in phases]
+            out += [line(""), *bar_rows(rows, sum(seconds for _, seconds in phases), width)]
         return out
 
 

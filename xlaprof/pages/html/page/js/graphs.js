@@ -43,7 +43,7 @@ function functionsSection(id, title, noun, done, extra) {
   const list = table(`Functions, the one that took longest first`, [
     {title: 'function', key: (one) => one.name, show: (one) => [h('b', {class: 'text', text: one.name}), ' ', placeName(place(one.place))]},
     {title: 'by', show: (one) => h('span', {class: 'text', text: one.backend})},
-    {title: 'compiled in', number: true, key: (one) => one.compile_s, show: (one) => one.compile},
+    {title: 'compiled in', number: true, key: (one) => one.compile_s, show: (one) => [one.compile, one.phases ? h('div', {class: 'soft text', text: one.phases}) : '']},
     {title: noun, show: (one) => [one.graphs, one.again ? `, ${one.again}` : '']},
     ...(done.rows.some((one) => one.needs.length) ? [{title: 'needs', show: (one) => one.needs.map((text) => h('div', {class: 'text', text}))}] : []),
     ...(done.rows.some((one) => one.breaks || one.plain.length) ? [{title: 'breaks', show: (one) => [one.breaks, one.plain.map((text) => h('div', {class: 'text', text}))]}] : []),
