@@ -111,6 +111,36 @@ def test_an_array_that_grows_is_one_finding_where_it_is_made_and_where_it_is_pas
     assert finding.count == 13 + 13
 
 
+def test_what_is_computed_of_a_growing_array_from_some_length_on_has_the_same_cause(tell: Tell) -> None:
+    def program() -> None:
+        trace = jnp.ones((2, 7))
+        for turn in range(16):
+            trace = jnp.concatenate([trace, jnp.full((1, 7), turn, jnp.float32)])  # here
+            if turn > 4:
+                jnp.median(trace, axis=0)
+
+    [finding] = [one for one in tell(program).report.findings if one.kind == "recompile"]
+    assert finding.place.code.endswith("# here")
+    assert "median" in finding.cause
+    assert "one array of full size" in finding.advice
+    assert "join once" not in finding.advice
+
+
+def test_a_grid_that_is_refined_was_chosen(tell: Tell) -> None:
+    """Both sides are longer on the finer grid: nothing that varies does so, and to pad them is no gain."""
+    smooth = jax.jit(lambda field: jax.lax.fori_loop(0, 4, lambda _, u: u + 0.1 * jnp.tanh(jnp.roll(u, 1, 0)), field))
+
+    def program() -> None:
+        for cells in (21, 37):
+            field = jnp.ones((cells, cells))
+            for _ in range(5):
+                field = smooth(field)
+
+    run = tell(program)
+    assert len(run.of("<lambda>")) >= 2
+    assert [one for one in run.report.findings if one.kind == "recompile"] == []
+
+
 def test_of_what_is_joined_piece_by_piece_no_selection_is_spoken(tell: Tell) -> None:
     def program() -> None:
         heard = jnp.zeros((0, 2))
@@ -181,8 +211,8 @@ def test_the_closure_that_such_a_loop_is_made_for_is_named(tell: Tell) -> None:
 
         return relax(residual, x)
 
-    loads = [np.full(3, load, np.float32) for load in range(6)]
-    finding = tell(lambda: [track(load, np.ones(3, np.float32)) for load in loads]).finding
+    start, *loads = (jnp.full(3, load, jnp.float32) for load in range(7))  # on the device already: none is uploaded
+    finding = tell(lambda: [track(load, start) for load in loads]).finding
     assert finding.place.code.endswith("# here")
     assert "new object each time, as residual is, which" in finding.cause
     assert "track makes: it is traced" in finding.cause
@@ -190,7 +220,7 @@ def test_the_closure_that_such_a_loop_is_made_for_is_named(tell: Tell) -> None:
     assert "(what residual closes over: load)" in finding.advice
 
     solve = jax.jit(track)  # as the advice says
-    fixed = tell(lambda: [solve(load, np.ones(3, np.float32)) for load in loads])
+    fixed = tell(lambda: [solve(load, start) for load in loads])
     assert fixed.report.findings == ()
 
 

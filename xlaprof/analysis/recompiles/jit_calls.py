@@ -31,6 +31,8 @@ from .jit_causes import (
     OUTSIDE,
     PARTS,
     TEXTS,
+    caller_of,
+    changed_dims,
     changed_sizes,
     changed_too,
     entries,
@@ -184,10 +186,6 @@ def _ns(records: Iterable[JitRecord]) -> int:
     return sum(one.event.dur for one in records)
 
 
-def _is_dropped(group: list[JitRecord]) -> bool:
-    return group[0].event.changes[0].kind == "evicted"
-
-
 def _is_part(facts: Facts, cause: Group, group: list[JitRecord]) -> bool:
     """Whether a group is made for a part of what the cause is: what is computed of a weakly typed array; another part
     of a structure, as of a list that begins empty and grows, or the same entries in another function; or, outside of
@@ -216,7 +214,14 @@ def _is_part(facts: Facts, cause: Group, group: list[JitRecord]) -> bool:
         within = re.match(re.escape(outer) + r"([.\[]|$)", inner) is not None
         return within and (same or not entries(cause.lead).isdisjoint(entries(group)))
     sizes, others = sizes_in_turn(cause.lead), sizes_in_turn(group)
-    return bool(others) and len(sizes & others) >= NEARLY_ALL * max(len(sizes), len(others))
+    of = len(others) if _joins_pieces(facts, cause.lead) else max(len(sizes), len(others))  # it may be used later on
+    return bool(others) and len(sizes & others) >= NEARLY_ALL * of
+
+
+def _joins_pieces(facts: Facts, group: list[JitRecord]) -> bool:
+    """Whether they are operations that join an array, or a list, with what comes next."""
+    changes = [one.event.changes[0] for one in group]
+    return not group[0].event.code and facts.text(group[0].event.func) in _JOINS and (_is_list(group) or grows(changes))
 
 
 def _made_in_turn(facts: Facts, lead: list[JitRecord], group: list[JitRecord]) -> bool:
@@ -312,8 +317,8 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
         return bool(chosen) and last < MANY <= facts.step_count - last
     if changes[0].kind != "shape" or not group[0].event.code:
         return False
-    if len(group) == 1 and len(changed_sizes(changes[0])) > 1:
-        return True  # two sorts of batches, as long rows and short ones: no sizes that vary meet so
+    if len(group) == 1 and changed_dims(changes[0]) > 1:
+        return True  # two sorts of batches, as long rows and short ones, or two grids: no sizes that vary meet so
     if _is_warm_up(facts, group):
         return True
     if grows(changes) and len({record.step for record in group}) > 1:
@@ -364,7 +369,7 @@ def _moment(event: JitCompile) -> tuple[int, int]:
 
 def compiled_outside(facts: Facts) -> set[tuple[str, int]]:
     """Lines of operations outside of jitted functions that are findings of this kind, and not only dropped."""
-    groups = [one.records for one in facts.once(sort_out).found if not _is_dropped(one.lead)]
+    groups = [one.records for one in facts.once(sort_out).found if one.lead[0].event.changes[0].kind != "evicted"]
     return {facts.place(one.event.stack).at for group in groups for one in group if not one.event.code}
 
 
@@ -381,8 +386,7 @@ def _finding(facts: Facts, cause: Group) -> Finding:
     changes = [record.event.changes[0] for record in group]
     known = TEXTS if event.code else TEXTS | OUTSIDE
     selects = not event.code and change.kind == "shape" and _selecting(facts, records).line
-    joins = not event.code and facts.text(event.func) in _JOINS and (_is_list(group) or grows(changes))
-    passed = joins and any(facts.text(one.event.func) not in _JOINS for one in records)
+    passed = _joins_pieces(facts, group) and any(facts.text(one.event.func) not in _JOINS for one in records)
     kind = "selection" if selects else "list" if passed and _is_list(group) else change.kind
     text = known.get(kind, TEXTS["function"])
     way = OUTSIDE["list"].advice if passed else text.advice
@@ -413,10 +417,6 @@ def _finding(facts: Facts, cause: Group) -> Finding:
         also=[facts.place(one) for record in records for one in (record.event.stack, record.event.code)],
         values=values((one.old, one.new) for one in changes),
     )
-
-
-def _turn(line: Place) -> str:
-    return f"the loop at line {line.loop} does in a turn" if line.loop else f"line {line.line} does"
 
 
 def _selecting(facts: Facts, records: list[JitRecord]) -> Place:
@@ -454,7 +454,6 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
     functions = dict.fromkeys(facts.text(record.event.func) for record in of)
     more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
     line = facts.place(event.stack)
-    caller = line.func if line.func[:1] != "<" else f"what {_turn(line)}, as one function," if line.line else ""
     method = _METHOD.search(line.func)
     selecting, amounts = _selecting(facts, cause.records), sorted(sizes_along(group)) or [0]
     several = len({record.event.changes[0].name for record in group}) > 1  # elements: it is the list that differs
@@ -470,7 +469,7 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "function": ", ".join(list(functions)[:4]),
         "others": f" (and of {', '.join(others[:3])})" if others else "",
         "besides": f" (and {', '.join(others[:3])})" if others else "",
-        "caller": caller or "the function around this line",
+        "caller": caller_of(line),
         "method": f" ({of_a_method(method[1])})" if method else "",
         "cleared": f" at {short(facts.place(event.cleared))}" if event.cleared else "",
         "selected": f"{selection(selecting.code)} at {short(selecting)}",

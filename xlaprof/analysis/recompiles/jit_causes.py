@@ -12,6 +12,7 @@ from operator import ne
 from typing import NamedTuple
 
 from xlaprof.analysis.fold.jit import JitRecord
+from xlaprof.analysis.model import Place
 from xlaprof.analysis.principles import HABIT, MOST, NAMED, NEARLY_ALL
 from xlaprof.analysis.shapes import dims, dtype, dtype_name
 from xlaprof.analysis.statements import nodes
@@ -369,6 +370,13 @@ def length_given(code: str) -> str:
     return next((repr(one.id) for one in lengths if isinstance(one, ast.Name)), "")
 
 
+def caller_of(line: Place) -> str:
+    """What is to be put under jax.jit for all that a line calls."""
+    turn = f"the loop at line {line.loop} does in a turn" if line.loop else f"line {line.line} does"
+    module = f"what {turn}, as one function," if line.line else "the function around this line"
+    return module if line.func[:1] in "<" else line.func
+
+
 def of_a_method(name: str) -> str:
     """How to put it under jax.jit: @jax.jit would take ``self`` for an array."""
     return (
@@ -403,6 +411,11 @@ def entries(group: list[JitRecord]) -> set[str]:
 def changed_sizes(change: ArgumentChange) -> set[tuple[int, int]]:
     """Sizes before and after, of all dimensions that differ: one, where the same size stands in several."""
     return {pair for pair in zip(dims(change.old), dims(change.new), strict=False) if ne(*pair)}
+
+
+def changed_dims(change: ArgumentChange) -> int:
+    """In how many dimensions two shapes of one rank differ."""
+    return sum(map(ne, dims(change.old), dims(change.new)))
 
 
 def other_sizes(change: ArgumentChange) -> list[int]:
