@@ -50,6 +50,12 @@ class Terminal:
                 return shown
             assert time.monotonic() < deadline, f"never saw {missing}:\n{shown}"
 
+    def kill(self) -> None:
+        """Have the command end without a chance to put anything in order."""
+        shell = int(self.tmux("display-message", "-p", "#{pane_pid}"))
+        (command,) = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
+        os.kill(int(command), signal.SIGKILL)
+
     def close(self) -> None:
         subprocess.run(["tmux", "-L", self._server, "kill-server"], capture_output=True)
 
@@ -129,6 +135,7 @@ def test_a_graph_break_is_seen_while_the_program_runs(terminal: Terminal, compil
     terminal.press("8")
     terminal.until("Functions  torch.compile:", "fast  compiled.py:", f"break at compiled.py:{line}")
     assert compiled.poll() is None, "the program still runs"
+    ends(terminal, compiled)
 
 
 @pytest.mark.slow
@@ -139,24 +146,58 @@ def test_a_program_that_jax_makes_again_is_seen_while_it_runs(
     terminal.until("recompile", f"jitted.py:{line}", "train steps")
     terminal.press("8")
     terminal.until("loss (JAX)  made again in step", "f32[8,4] → f32[9,4]")
+    assert jitted.poll() is None, "the program still runs"
+    ends(terminal, jitted)
+
+
+def ends(terminal: Terminal, program: subprocess.Popen[bytes]) -> None:
+    """The program ends, and the screen says so."""
+    assert program.stdin is not None
+    program.stdin.close()
+    terminal.until("● finished")
+    assert program.wait(PATIENCE_S) == 0
+    terminal.press("q")
+    assert "Traceback" not in terminal.until("left with 0")
+
+
+def test_leaving_the_screen_does_nothing_to_the_program(terminal: Terminal, jitted: subprocess.Popen[bytes]) -> None:
+    terminal.until("train step")
     terminal.press("q")
     terminal.until("left with 0")
-    assert jitted.poll() is None, "quitting does nothing to the program"
-
-
-def test_a_killed_screen_does_nothing_to_the_program(terminal: Terminal, jitted: subprocess.Popen[bytes]) -> None:
-    terminal.until("train step")
-    terminal.close()
     assert jitted.poll() is None
-    assert jitted.stdin is not None
-    jitted.stdin.close()
-    assert jitted.wait(PATIENCE_S) == 0
 
 
-def test_a_killed_training_is_lost(terminal: Terminal, training: subprocess.Popen[bytes]) -> None:
-    terminal.until("train step")
-    training.send_signal(signal.SIGKILL)
-    terminal.until("● lost", f"process {training.pid} ended without closing its log")
+#: programs of each kind, one of them each time
+EACH = pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("jitted", "train step"),
+        pytest.param("training", "train step", marks=pytest.mark.slow),
+        pytest.param("compiled", "call step", marks=pytest.mark.slow),
+    ],
+)
+
+
+@EACH
+def test_a_killed_screen_does_nothing_to_the_program(
+    name: str, step: str, terminal: Terminal, request: pytest.FixtureRequest
+) -> None:
+    program: subprocess.Popen[bytes] = request.getfixturevalue(name)
+    terminal.until(step)
+    terminal.kill()
+    terminal.until("left with 137")
+    assert program.poll() is None
+    assert program.stdin is not None
+    program.stdin.close()
+    assert program.wait(PATIENCE_S) == 0
+
+
+@EACH
+def test_a_killed_program_is_lost(name: str, step: str, terminal: Terminal, request: pytest.FixtureRequest) -> None:
+    program: subprocess.Popen[bytes] = request.getfixturevalue(name)
+    terminal.until(step)
+    program.send_signal(signal.SIGKILL)
+    terminal.until("● lost", f"process {program.pid} ended without closing its log")
 
 
 def test_the_terminal_may_shrink_and_grow(terminal: Terminal) -> None:
