@@ -60,6 +60,46 @@ def test_a_step_that_updates_other_parameters_is_another_models_turn(recorded: C
     assert not any(change.added or change.removed for change in recorded(story).changes)
 
 
+def test_models_that_are_tried_in_turn_are_no_path_of_one_another(recorded: Callable) -> None:
+    """A table of two: each is trained and evaluated by the same lines, most of whose operations both have."""
+
+    class Tall(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.top = nn.Linear(37, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.top(x.roll(1, 0).sinh())
+
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.outer = nn.Linear(37, 5), nn.Linear(5, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.outer(self.inner(x).relu())
+
+    def fit(model: nn.Module) -> None:
+        x, weight = batch(6, 37).to("xla"), batch(6, 1).to("xla")
+        optimizer = torch.optim.SGD(model.to("xla").parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            each = (model(x).log_softmax(1) * weight).exp().square().mean(1).sqrt()
+            (each.sum() / weight.sum()).backward()
+            optimizer.step()
+            xr.sync()
+        with torch.no_grad():
+            found = ((model(x).argmax(1) == 1).float() * (1 - weight[:, 0])).sum() / weight.sum()
+            found.item()
+
+    def story() -> None:
+        for made in (Tall, Deep):
+            fit(made())
+
+    run = recorded(story)
+    assert not [change for change in run.changes if change.removed]
+
+
 def test_a_step_that_updates_some_of_the_same_parameters_is_no_other_models_turn(recorded: Callable) -> None:
     one, two = nn.Linear(47, 3).to("xla"), nn.Linear(47, 3).to("xla")
     optimizers = [torch.optim.SGD(some, lr=0.1) for some in ([*one.parameters(), *two.parameters()], two.parameters())]

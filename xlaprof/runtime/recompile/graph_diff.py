@@ -18,7 +18,7 @@ from xlaprof.recording.stacks import is_library, library, whole
 from xlaprof.runtime.instruments.debug import at_line
 from xlaprof.runtime.instruments.retainers import retainer_of
 from xlaprof.runtime.instruments.retaining_lines import retaining_line
-from xlaprof.runtime.tape.known_traces import KnownTrace
+from xlaprof.runtime.tape.known_traces import KnownTrace, of_models
 from xlaprof.runtime.trace import naming
 from xlaprof.runtime.trace.trie import Packed, Ref
 
@@ -105,7 +105,9 @@ def remember(
     owners = [tape.owners[position] for position in graph.positions]
     made = tuple(owner.frames for owner in owners)
     updates = frozenset(id(owner) for slot, owner in zip(graph.inputs, owners, strict=True) if slot in read)
-    trace = KnownTrace(trigger, place, end, graph, key, made, updates, naming.settings(), program)
+    trace = KnownTrace(
+        trigger, place, end, graph, key, made, updates, *of_models(graph, owners), naming.settings(), program
+    )
     tape.known.append(trace)
     return trace
 
@@ -138,7 +140,7 @@ def record_eviction(limit: int, frames: Frames) -> Recorded:
 
 def _graph_diff(tape: Tape, new: KnownTrace, storages: Sequence[Storage], places: Places) -> GraphDiff | None:
     here = [known for known in _others(tape, new) if _ends_where(known, new)]
-    versions = [known for known in here if _is_version(known, new)]
+    versions = [one for one in here if not one.is_on_other_things(new) and is_same_work(one.graph, new.graph)]
     if here and not versions:
         return GraphDiff()  # another phase of the program ends at the same line
     diff = _Recording(tape, *_closest(tape, versions, new), new, places).diff(storages) if versions else None
@@ -151,18 +153,6 @@ def _ends_where(old: KnownTrace, new: KnownTrace) -> bool:
         return True
     libraries = library(old.place) and library(new.place)
     return bool(libraries) and "read" not in (old.trigger, new.trigger) and tuple(old.place) == tuple(new.place)
-
-
-def _is_version(old: KnownTrace, new: KnownTrace) -> bool:
-    """Whether both are one work, on the same things.
-
-    Steps that update other parameters are those of two models; graphs without an input
-    that one line made are of two tensors.
-    """
-    turns = old.updates and new.updates and not old.updates & new.updates
-    before, now = ({frames for frames in one.made if frames} for one in (old, new))
-    others = before and now and before.isdisjoint(now)
-    return not turns and not others and is_same_work(old.graph, new.graph)
 
 
 def _closest(tape: Tape, versions: list[KnownTrace], new: KnownTrace) -> tuple[KnownTrace, Alignment]:

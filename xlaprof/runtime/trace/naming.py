@@ -20,6 +20,7 @@ from .storage import Storage, base_of
 from .tensor import XLATensor
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Iterable, Iterator
     from types import FrameType
 
@@ -133,6 +134,17 @@ def parameter(storage: Storage) -> str:
             if tensor.is_leaf and _is(tensor.grad, base):
                 return f"{_variable(root)}.{name}.grad"
     return ""
+
+
+def models(storages: Iterable[Storage]) -> list[weakref.ref[torch.nn.Module] | None]:
+    """The known module that each storage is a parameter or buffer of; of several the one that was called first."""
+    held: dict[int, weakref.ref[torch.nn.Module]] = {}
+    for ref in list(source.roots.values()):
+        root = ref()
+        for _, tensor in _tensors(root) if root is not None else ():
+            if isinstance(tensor, XLATensor):
+                held.setdefault(id(base_of(tensor._storage)), ref)
+    return [held.get(id(base_of(one))) for one in storages]
 
 
 def _tensors(root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
