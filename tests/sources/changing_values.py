@@ -443,6 +443,12 @@ CHANGING = [
         calls(both_summed, *pairs(dynamic=True)),
     ),
     Case(
+        "widths that are padded to multiples of one",
+        calls(times, *((T(3, 8 * n),) for n in (2, 3, 4, 5, 6)), dynamic=False),
+        "pad dimension 1 of x to one size, 48",
+        calls(times, *((T(3, 48),) for _ in range(5)), dynamic=False),
+    ),
+    Case(
         "keys of an attribute",
         told(beforehand=False),
         " have all its keys before the first call",

@@ -104,7 +104,9 @@ def shape(guard: Guard, case: Case) -> str:
         alike = [one for one, its in others if its == dims]
         apart = [_dimensions(one, its) for one, its in others if its != dims]
         padded = [_dimensions(enumerated([name, *alike], len(others) + 1), dims), *apart]
-        pad = f"pad {enumerated(padded, len(padded))} to a few sizes"
+        # to a few they are padded already, of which each has a graph
+        few = len(dims) == 1 and not apart and len(taken) > 1 and are_chosen(map(str, taken))
+        pad = f"pad {enumerated(padded, len(padded))} to {f'one size, {max(taken)}' if few else 'a few sizes'}"
     if case.backend in FIXED_SHAPES:
         return f"{pad[:1].upper()}{pad[1:]}: this backend compiles a program for every size."
     if case.asked:
