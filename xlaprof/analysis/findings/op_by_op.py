@@ -42,6 +42,11 @@ _DRAWN = (
     "the first."
 )
 
+#: of work that no program makes shorter
+_THE_SAME = (
+    " What it computes of the same data in each turn, as a factorization of a matrix that does not change, compute "
+    "once, before the loop, and keep the result: the device does it again each time."
+)
 #: a part of the path of the library whose jit the program uses, and what its modules need
 _MODULES = (
     "/equinox/",
@@ -76,6 +81,10 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     beside = f", and for {percent(hidden)} of that the device had other work" if hidden >= LITTLE else ""
     if eager.kept_ns >= LITTLE * eager.felt_ns:
         beside += f"; about {duration(eager.kept_ns / 1e9)} is work of the device that one program has, too"
+        busy = {stack: facts.busy_s(facts.ran_at.get(stack, ())) for stack in outside}
+        dearest = max(busy, key=lambda stack: busy[stack], default=0)
+        if busy and busy[dearest] >= MOST * sum(busy.values()):
+            beside += f", most of it at {short(facts.place(dearest))}"
     if eager.first.ns:
         beside += f". Compiling them as {plural(eager.first.programs, 'program')} took {duration(eager.first.ns / 1e9)}"
     loops = f"the body of the loop at line {within[0].loop}" if looped and within[0].loop else "the body of the loop"
@@ -122,6 +131,8 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
     library, modules = _MODULES
     if any(library in one.file for stack in facts.run.jit.callers for one in facts.place(stack).library):
         advice += modules
+    if eager.kept_ns >= MOST * eager.felt_ns:
+        advice += _THE_SAME
     if eager.turns:
         stack, name = next(iter(eager.turns.items()))
         advice = (
