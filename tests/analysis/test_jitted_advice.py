@@ -403,6 +403,27 @@ def test_what_calls_a_function_back_was_chosen_and_needs_its_value(spent: float,
         assert "a search that runs on the device itself" in found[0].advice
 
 
+@pytest.mark.parametrize(("spent", "told"), [(2, False), (8, True)])
+def test_what_is_looked_up_in_a_table_of_texts_is_needed_on_the_host(spent: float, told: bool) -> None:
+    """Notes are drawn one after the other until the final bar, by their names."""
+    story = Jitted()
+    ends = ('if NAMES[note] == "|": break',)
+    read = story.line(44, "note = int(draw(melody))", func="compose", loops=(40,), takers=ends)
+    for turn in range(240):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.execute("step", 10, story.call)
+            story.spend(2)
+            story.read(read, "jax.Array: one number")
+            story.spend(spent)
+    found = story.found("transfer")
+    assert bool(found) is told
+    if found:
+        assert "with a batch of texts that grow at a time" in found[0].advice
+        assert "Index on the device" not in found[0].advice
+
+
 @pytest.mark.parametrize(("every", "told"), [(1, True), (8, False)])
 def test_a_read_that_comes_every_so_many_turns_is_not_advised_to_come_every_so_many(every: int, told: bool) -> None:
     """A relaxation that looks at its residual, and stops when that is small."""

@@ -92,6 +92,7 @@ def test_a_value_that_the_loops_condition_looks_at_decides_whether_to_go_on() ->
             "k = min(int(ratio * n), labels.numel() - 1)",
             "return int(x.sum().item())",
         ],
+        Use.LOOKS_UP: ["line += words[token.item()] + ' '", "done = letters[int(token)] != ';'"],
         Use.INDEXES: ["word = vocabulary[token.item()]", "lr = table[stage]", "seen[label.item()] += 1"],
         Use.ADDS_AT: ["hits[label] += int(guess == label)", "self.error[day // 7] += (y - p).abs().item()"],
         Use.ADDS_UP: [
@@ -187,6 +188,7 @@ def test_a_line_that_draws_one_number_has_a_method_that_can_draw_many(code: str,
         ("loss = float(loss)", ["logger.info( 'loss %f', loss, )"], Use.LOGS),
         ("n = int(mask.sum())", ["x = torch.zeros(n, 4)"], Use.SIZES),
         ("word = int(scores.argmax())", ["row = table[word]"], Use.INDEXES),
+        ("word = int(scores.argmax())", ["if words[word] == '<eos>': break"], Use.LOOKS_UP),
         ("loss = float(loss)", ["step(loss)"], Use.OTHER),
         ("loss = float(loss)", [], Use.OTHER),
         ("total += float(loss)", ["if total > 3: break"], Use.ADDS_UP),  # it says itself what it does

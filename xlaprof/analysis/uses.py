@@ -24,13 +24,14 @@ class Use(IntEnum):
     DECIDES = 1
     ASSERTS = 2
     SIZES = 3  # a slice, range(), a shape
-    INDEXES = 4
-    ADDS_AT = 5  # at an entry that the program chooses
-    ADDS_UP = 6
-    UPDATES = 7  # what the next turn takes: a step size, a moving average
-    LOGS = 8  # print, a logger, an f-string, a list, a dict
-    WHOLE = 9  # as a whole number of Python's, which is a position, a size or a number of times
-    OTHER = 10
+    LOOKS_UP = 4  # a text in a table of the host's
+    INDEXES = 5
+    ADDS_AT = 6  # at an entry that the program chooses
+    ADDS_UP = 7
+    UPDATES = 8  # what the next turn takes: a step size, a moving average
+    LOGS = 9  # print, a logger, an f-string, a list, a dict
+    WHOLE = 10  # as a whole number of Python's, which is a position, a size or a number of times
+    OTHER = 11
 
 
 class Read(NamedTuple):
@@ -261,7 +262,7 @@ def _taker(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> Use:
             case ast.Assign(targets=[target]) if use == Use.OTHER and _is_within(target, parent.value):
                 return Use.ADDS_UP if _is_sum(target, parent.value) else Use.UPDATES
             case ast.Subscript() if parent.slice is node:
-                return Use.INDEXES
+                return Use.LOOKS_UP if _is_text(above.get(parent)) else Use.INDEXES
             case ast.Slice():
                 return Use.SIZES
             case ast.FormattedValue() | ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str())):
@@ -284,6 +285,12 @@ def _taker(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> Use:
                 return use
         node = parent
     return use
+
+
+def _is_text(node: ast.AST | None) -> bool:
+    """Whether something is compared with a text, or joined to one: then it is a text, too."""
+    beside = [*ast.iter_child_nodes(node)] if isinstance(node, ast.Compare | ast.BinOp) else []
+    return any(isinstance(one, ast.Constant) and isinstance(one.value, str) for one in beside)
 
 
 def _is_within(target: ast.expr, value: ast.expr) -> bool:

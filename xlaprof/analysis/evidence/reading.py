@@ -136,6 +136,7 @@ _POSITION = _Way(
     "to find a position",
     "for index, t in enumerate(timesteps):\n    ...  # index is the position of t",
 )
+LOOKED_UP = "to look a text up with it"
 _ACT = _Way(
     "Let one read serve many turns, with a batch of environments at a time: the host needs what it acts on. Where the "
     "network is small, act with a copy of it on the CPU",
@@ -195,6 +196,11 @@ _USES = {
         "Keep one size, the largest, and mask what is beyond ({words.arrays}.where): the host then needs to know none",
         "for a size",
         "mask = {words.arrays}.arange(largest{words.on_device}) < size  # size stays on the device",
+    ),
+    Use.LOOKS_UP: _Way(
+        "Let one read serve many turns, with a batch of texts that grow at a time (those that are done masked): the "
+        "host needs the position at once, for the table of texts is its own",
+        LOOKED_UP,
     ),
     Use.INDEXES: _Way(
         "Index on the device, with the tensor itself ({words.take}), and make a tensor of a list that is "

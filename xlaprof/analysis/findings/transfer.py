@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.loop_entry import LOOPS
-from xlaprof.analysis.evidence.reading import ELEMENTS, LATER, ONCE, advise_read
+from xlaprof.analysis.evidence.reading import ELEMENTS, LATER, LOOKED_UP, ONCE, advise_read
 from xlaprof.analysis.evidence.reads import (
     Reads,
     goes_over,
@@ -106,8 +106,8 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         in_steps=tally.rhythm.steps,
         also=(barrier, turns),
         remedy=way.remedy,
-        # what calls back was chosen, and needs the value: a finding only where that may have been done unawares
-        trifle=True if back and reads.cost_s < LARGE * facts.total_s else None,
+        # what calls back, or writes text, was chosen, and needs the value: told where that may have been done unawares
+        trifle=True if (back or way.purpose == LOOKED_UP) and reads.cost_s < LARGE * facts.total_s else None,
         ended_by=way.option or ("elements" if taken else "decides", place.acting.at),
     )
 
