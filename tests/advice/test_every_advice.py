@@ -117,6 +117,7 @@ NOT_TAKEN = {
     "Set {words.scalars_as_inputs}": "a setting that is read when the process starts",
     "Call scheduler.set_begin_index(0)": _PIPELINE,
     "Call {words.barrier} before the loop{over_turns}": "its graph takes five seconds to compile",
+    "Call torch.compile once, before the loop": "what a program does beside its graphs is its own",
     "Compile {}, too (torch.compile)": "what a program does beside its graphs is its own",
     "Where it only watches, do it in each tenth turn": "what a program does beside its graphs is its own",
     "Look in {} documentation for the option": "of a library of which no option is known",

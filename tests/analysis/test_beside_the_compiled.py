@@ -60,6 +60,18 @@ def test_a_call_that_takes_much_of_the_turns_is_told_at_the_line_that_costs() ->
     assert round(running.explained_s, 1) == 4.0
 
 
+def test_a_closure_that_is_handed_to_torch_compile_anew_in_each_turn_costs_the_call() -> None:
+    """Nothing is compiled again: the closures of a function have one code."""
+    code, call = "return torch.compile(decay)", "decay = of_half_life(days)"
+    assert looking(code, 79, ms=160, call=call).findings("idle_gap") == [], "of another function's call it is little"
+    wrapped = looking(code, 79, ms=160, call=call)
+    place = wrapped.story.line(79, code, func="slow", outer=(124,), loops=(0, 118), call=call)
+    wrapped.story.emit(CompileAsked(wrapped.story.now, place))
+    (finding,) = wrapped.findings("idle_gap")
+    assert (finding.place.line, round(finding.cost_s, 1)) == (79, 1.6)
+    assert finding.advice.startswith("Call torch.compile once, before the loop, and keep what it returns")
+
+
 @pytest.mark.parametrize(
     ("shown", "found"),
     [

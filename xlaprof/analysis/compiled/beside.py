@@ -95,7 +95,7 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
         work = _Work(lines[0], key[1], lines)
         took = min(free, looks.total())
         better = bool(work.option) or _saves(looks) or _is_over_tensors(facts, work, looks)
-        better = better or bool(_computed_of_all(facts, work, looks))
+        better = better or bool(_computed_of_all(facts, work, looks)) or _compiles_anew(facts, looks)
         saved = _saved_by_compiling(facts, took) if _runs_one_by_one(looks) and not better else took
         if saved < FELT * running:
             continue
@@ -131,6 +131,13 @@ def _within(facts: Facts, work: _Work, looks: Iterable[tuple[int, str]]) -> Iter
     at = {line.at for line in work.lines}
     for stack, _ in looks:
         yield list(takewhile(lambda one: one.at not in at, facts.names.frames(stack)))
+
+
+def _compiles_anew(facts: Facts, looks: Counter[tuple[int, str]]) -> bool:
+    """Whether most of it is a call of ``torch.compile`` itself, which wraps a function, whatever is compiled again."""
+    asked = {facts.place(stack).at for stack in facts.run.torch_compile.asked}
+    within = (ns for (stack, _), ns in looks.items() if any(one.at in asked for one in facts.names.frames(stack)))
+    return sum(within) >= MOST * looks.total()
 
 
 def _computed_of_all(facts: Facts, work: _Work, looks: Iterable[tuple[int, str]]) -> str:
@@ -290,6 +297,11 @@ def _finding(
         advice = (
             f"Look in {whose(place.acting)} documentation for the option that leaves {place.acting.func} out, or calls "
             "it more seldom. Larger batches, where they fit, make fewer turns."
+        )
+    elif _compiles_anew(facts, looks):
+        advice = (
+            "Call torch.compile once, before the loop, and keep what it returns: on a function that is given as "
+            "arguments, numbers as tensors, what a new closure or object holds for each turn."
         )
     elif _is_over_tensors(facts, work, looks):
         advice = (
