@@ -206,3 +206,30 @@ def test_small_programs_of_a_plain_function_that_the_steps_loop_calls_are_no_fir
     assert f"{plural(13 - 12 * found, 'program')}: normal" in charges["first"].why
     explained = [one.kind for account in story.report().accounts for one in told if one.id in account.findings]
     assert len(explained) == found
+
+
+def test_idle_time_in_what_the_same_function_does_beside_its_operations_goes_with_them() -> None:
+    """A world's turn: four operations, and as long in what traces a function for all agents, which runs none."""
+    story = Jitted()
+    lines = [story.line(n, "at = move(at)", func="turned", outer=(52,), loops=(0, 50)) for n in range(30, 34)]
+    agents = story.line(41, "jax.vmap(sense)(at)", func="sensed", outer=(52,), loops=(0, 50))
+    names = [f"turn{n}" for n in range(4)]
+    for nth, name in enumerate(names):
+        story._programs[name] = nth + 2
+    story.made()
+    story.execute("step", 1, story.call)
+    for turn in range(400):
+        for line, name in zip(lines, names, strict=True):
+            story.execute(name, 0.05, line)
+            story.spend(1)
+        story.spend(4)
+        if turn % 20 == 19:
+            story.emit(Look(story.now, 80_000_000, lines[0], "python"))
+            story.emit(Look(story.now, 80_000_000, agents, "python"))
+    for line, name in zip(lines, names, strict=True):
+        story.emit(OutsideOperations(story.now, story.text(name), 400, line))
+    report = story.report()
+    (found,) = [one for one in report.findings if one.kind == "op_by_op"]
+    assert found.cost_s == pytest.approx(1.6, rel=0.01)
+    (idle,) = [one for one in report.accounts if one.what == "idle"]
+    assert idle.explained_s == pytest.approx(idle.total_s, rel=0.02)

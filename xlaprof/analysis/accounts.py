@@ -30,7 +30,7 @@ from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.necessary import SPARED, necessary
 from xlaprof.analysis.places import short, users
 from xlaprof.analysis.principles import HABIT, LOOKED_NS, NAMED, WORTH_SAYING
-from xlaprof.analysis.recompiles.eager import compiled_again, compiled_first, looks_beside
+from xlaprof.analysis.recompiles.eager import compiled_again, compiled_first, idle_at, looks_beside
 from xlaprof.analysis.recompiles.jit_calls import JAX
 from xlaprof.analysis.recompiles.jit_section import one_by_one
 from xlaprof.analysis.timeline import host
@@ -403,9 +403,10 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
         if looked_up(finding):
             bill.explain(finding, _take(idle, [host.OTHER, host.DATA], finding.cost_s * 1e9))
         elif finding.kind == "op_by_op" and isinstance(finding.counted, Matching):
-            again = sum(compiled_again(facts, int(stack)) for (stack,) in finding.counted.keys)
-            again += compiled_first(facts, finding).ns
-            bill.explain(finding, _take(idle, list(idle), finding.cost_s * 1e9 - again))
+            own = {int(stack) for (stack,) in finding.counted.keys}
+            again = sum(compiled_again(facts, stack) for stack in own) + compiled_first(facts, finding).ns
+            there = max(finding.cost_s * 1e9 - again, idle_at(facts, finding.place, idle))
+            bill.explain(finding, _take(idle, list(idle), there))
     lines = recording(facts.run)
     seen_in: dict[Cause, Cause] = dict(facts.run.window.idle.seen_in())
     for cause, ns in idle.items():
@@ -424,8 +425,7 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
 
 def _unseen(facts: Facts) -> str:
     """Where looks at the main thread found it."""
-    _, lines = _seen(facts, facts.run.looks)
-    most = nlargest(NAMED, lines, key=lines.__getitem__)
+    most = nlargest(NAMED, lines := _seen(facts, facts.run.looks)[1], key=lines.__getitem__)
     return f"{_UNSEEN} (the main thread was seen at {', '.join(most)})" if most else _UNSEEN
 
 
@@ -467,8 +467,8 @@ def _normal(
         yield _USUAL[kind], ns
         return
     # in a scope, and where a sample shows a line that records, the host recorded
-    share = sum(ns for stack, ns in tally.lines.items() if facts.place(stack) in known)
     if isinstance(kind, int) and (kind >= host.SCOPE or kind == host.GLIMPSE):
+        share = sum(ns for stack, ns in tally.lines.items() if facts.place(stack) in known)
         yield _RECORDING, ns * max(tally.recorded, share) / max(1, tally.total)
     if kind == host.OTHER:
         yield from _looked(facts, ns)

@@ -19,6 +19,8 @@ from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.principles import DEAR, FELT, HABIT, LOOKED_NS, MANY, MOST, NEARLY_ALL, NOTICED, PART
 from xlaprof.analysis.recompiles.jit_calls import TRACING, compiled_outside, sort_out
 from xlaprof.analysis.statements import called, names, nodes
+from xlaprof.analysis.timeline import host
+from xlaprof.analysis.timeline.idle import Cause, Seen
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.analysis.whatif.one_program import compiling
 
@@ -324,6 +326,19 @@ def looks_beside(facts: Facts, compiled: Mapping[int, int]) -> tuple[dict[int, i
                 spent[stack] = spent.get(stack, 0) + ns - min(ns, left[stack])
                 left[stack] -= min(ns, left[stack])
     return found
+
+
+def idle_at(facts: Facts, line: Place, idle: Mapping[Cause, float]) -> float:
+    """ns of the ``idle`` time in which the main thread was at a line, or in what that calls: seen in the gap, or by its
+    share of the looks in those of which nothing else is known."""
+
+    def there(stack: int) -> bool:
+        return any(one.at == line.at for one in way(facts, stack))
+
+    looks = looks_beside(facts, facts.run.jit.compiled_at)[1]
+    share = sum(ns for stack, ns in looks.items() if there(stack)) / max(1, sum(looks.values()))
+    seen = (ns for cause, ns in idle.items() if isinstance(cause, Seen) and there(cause.stack))
+    return share * idle.get(host.OTHER, 0.0) + sum(seen)
 
 
 def _mixed(facts: Facts) -> dict[tuple[str, int], int]:
