@@ -92,7 +92,7 @@ NOT_TAKEN = {
     "Write with index_copy_{} at": "the beginning of a sentence that is taken",
     "Make the model with attn_implementation": "PyTorch/XLA has no part in it: transformers' masks are made so",
     "Leave the timesteps on the host": "a diffusion takes ten seconds",
-    "Make the layer with add_self_loops=False": "torch_geometric is no dependency of the tests",
+    "Make the layer with cached=True": "torch_geometric is no dependency of the tests",
     "Pass {given} to {called}()": "torch_geometric is no dependency of the tests",
     "Pass the number that is counted here": "torch_geometric is no dependency of the tests",
     "Read with index_select at": "the beginning of a sentence that is taken",
