@@ -209,10 +209,10 @@ def test_small_programs_of_a_plain_function_that_the_steps_loop_calls_are_no_fir
 
 
 def test_idle_time_in_what_the_same_function_does_beside_its_operations_goes_with_them() -> None:
-    """A world's turn: four operations, and as long in what traces a function for all agents, which runs none."""
+    """A world's turn: four operations, and as long in what goes through the same line without being counted there."""
     story = Jitted()
     lines = [story.line(n, "at = move(at)", func="turned", outer=(52,), loops=(0, 50)) for n in range(30, 34)]
-    agents = story.line(41, "jax.vmap(sense)(at)", func="sensed", outer=(52,), loops=(0, 50))
+    agents = [story.line(30, "at = move(at)", func="turned", outer=(n, 52), loops=(0, 0, 50)) for n in range(60, 80)]
     names = [f"turn{n}" for n in range(4)]
     for nth, name in enumerate(names):
         story._programs[name] = nth + 2
@@ -225,7 +225,7 @@ def test_idle_time_in_what_the_same_function_does_beside_its_operations_goes_wit
         story.spend(4)
         if turn % 20 == 19:
             story.emit(Look(story.now, 80_000_000, lines[0], "python"))
-            story.emit(Look(story.now, 80_000_000, agents, "python"))
+            story.emit(Look(story.now, 80_000_000, agents[turn // 20], "cpu"))
     for line, name in zip(lines, names, strict=True):
         story.emit(OutsideOperations(story.now, story.text(name), 400, line))
     report = story.report()
