@@ -125,10 +125,24 @@ async def test_what_programs_of_jax_need(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_transfers_by_line(story: Training, follow: Follow) -> None:
     tell_of_two_defects(story)
     app = follow(story)
-    async with app.run_test(size=(120, 30)) as pilot:
+    async with app.run_test(size=(150, 30)) as pilot:
         await news(app, pilot)
         shown = await show(app, pilot, "transfers")
-        assert re.search(r"train.py:33 +print\(loss.item\(\)\) .* 30 +2.82 s", shown)
+        assert "Transfers  30 reads in 2.82 s" in shown
+        assert re.search(r"train.py:33 +print\(loss.item\(\)\) +from .* 30 +2.82 s", shown)
+        batch = story.line(22, "batch = batch.to(device)", func="train_step")
+        story.put(*(ev.TransferToDevice(story.now, 40_000_000, stack=batch, bytes=3 << 20) for _ in range(2)))
+        story.train(1)
+        await news(app, pilot)
+        shown = await show(app, pilot, "transfers")
+        assert "Transfers  30 reads in 2.82 s, 2 uploads in 80 ms" in shown
+        assert re.search(r"train.py:22 +batch = batch.to\(device\) +to +2 +80 ms +6 MiB", shown)
+        await pilot.press("g", *"31", "enter")
+        await app.workers.wait_for_complete()
+        assert "Transfers  at step 31: 2 uploads in 80 ms" in await news(app, pilot)
+        assert app._latest is not None
+        sent = next(one for one in app._latest.details.lines if one.place.line == 22)
+        assert ("upload", 0.08, "uploaded 2 times, 6 MiB") in sent.items, "for Source"
 
 
 async def test_the_source_has_costs_in_its_gutter(tmp_path: Path, story: Training, follow: Follow) -> None:
@@ -267,5 +281,5 @@ async def test_a_run_without_anything_has_pages_that_say_so(story: Training, fol
         await news(app, pilot)
         assert "no program has been compiled on an xla device" in await show(app, pilot, "graphs")
         assert "no function was compiled by torch.compile" in await show(app, pilot, "functions")
-        assert "nothing was read so far" in await show(app, pilot, "transfers")
+        assert "Transfers  none so far" in await show(app, pilot, "transfers")
         assert "no line has a cost yet" in await show(app, pilot, "source")

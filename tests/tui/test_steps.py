@@ -119,10 +119,10 @@ async def test_idle_time_scopes_and_reads_of_the_step_under_the_cursor(story: Tr
         assert "Counters  of the whole run" in shown
         await pilot.press("0")
         shown = await news(app, pilot)
-        assert "Reads from the device  at step 15: 1 read in 94 ms" in shown
+        assert "Transfers  at step 15: 1 read in 94 ms" in shown
         assert re.search(r"train.py:33 .*print\(loss.item\(\)\) .* 1 +94 ms", shown)
         await pilot.press("g", "1", "6", "enter", "f")
-        assert "Reads from the device  30 reads in " in await news(app, pilot)
+        assert "Transfers  30 reads in " in await news(app, pilot)
         await pilot.press("1")
         shown = await news(app, pilot)
         assert "Device idle  69% of 9.42 s" in shown

@@ -146,7 +146,7 @@ class Feed:
             self._latest = summarize(settled, self.path, self._tail.notes, None, what_if)
             self._sample, self._provisional = what_if.kept, what_if.is_provisional
             self._report = plain(self._latest)
-            self._details = details(settled)
+            self._details = details(settled, self._history.uploads)
             self._history.settle(self._main_steps(), settled)
             self._note_growth(self._report)
             self._reported_at = self._monotonic()

@@ -9,7 +9,7 @@ from xlaprof.analysis.model import Finding
 from xlaprof.analysis.run import KeptRun
 from xlaprof.analysis.timeline.kept import KeptWindow
 from xlaprof.analysis.views.course import Bar, Bars, Course, course
-from xlaprof.analysis.views.details import Details
+from xlaprof.analysis.views.details import Details, Uploads
 from xlaprof.analysis.views.lanes import Lanes, feed_both
 from xlaprof.analysis.views.moment import Moment, moment
 from xlaprof.analysis.views.painting import Painting, View, paint
@@ -36,6 +36,11 @@ class History:
             for spans in (self._lanes.spans, self.run.window.idle.spans):
                 spans.share = share
             feed_both(self.run, self._lanes, events)
+
+    @property
+    def uploads(self) -> Uploads:
+        """By line."""
+        return self._lanes.uploads
 
     def settle(self, name: str, settled: KeptRun) -> None:
         """Have the steps called ``name``, and the idle time, as far as events came. ``settled``: the run's twin."""

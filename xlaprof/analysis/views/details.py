@@ -6,8 +6,9 @@ As frozen structs, in bounded numbers. Lengths are seconds.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
+from types import MappingProxyType
 
 import msgspec
 
@@ -20,7 +21,7 @@ from xlaprof.analysis.places import users
 from xlaprof.analysis.sums import grouped
 from xlaprof.analysis.timeline.host import CAUSES
 from xlaprof.events import Change, Recompile
-from xlaprof.text.quantities import plural, times
+from xlaprof.text.quantities import plural, size_text, times
 
 GRAPHS = 2_000
 LINES = 500
@@ -104,15 +105,16 @@ class Stood(msgspec.Struct, frozen=True):
 
 
 class Transfer(msgspec.Struct, frozen=True):
-    """Values read from the device by one line."""
+    """Values read from the device by one line, or copied to it."""
 
     place: Place
-    operation: str
+    operation: str  # of a read
     count: int
     total_s: float
     wait_s: float  # of total_s: for the device to compute them; -1: not known
     bytes: int  # -1: not known
-    steps: int  # with at least one
+    steps: int  # with at least one; -1: not known
+    up: bool = False  # to the device
 
 
 class LineCost(msgspec.Struct, frozen=True):
@@ -135,7 +137,11 @@ class Details(msgspec.Struct, frozen=True):
     lines: tuple[LineCost, ...] = ()  # the dearest first
 
 
-def details(run: Fold) -> Details:
+#: of a line, by its stack: uploads, ns, bytes
+Uploads = Mapping[int, Sequence[int]]
+
+
+def details(run: Fold, uploads: Uploads = MappingProxyType({})) -> Details:
     """The details of a run, settled or not."""
     return Details(
         graphs=tuple(_graphs(run)),
@@ -143,8 +149,8 @@ def details(run: Fold) -> Details:
         stood=tuple(_stood(run)),
         compiling=_compiling(run),
         jax=tuple(_again(run, record, record.event.dur) for record in run.jit.records[:GRAPHS]),
-        transfers=tuple(_transfers(run)),
-        lines=tuple(_lines(run)),
+        transfers=tuple(nlargest(LINES, (*_reads(run), *_sent(run, uploads)), key=lambda one: one.total_s)),
+        lines=tuple(_lines(run, uploads)),
     )
 
 
@@ -244,8 +250,8 @@ def _behind(run: Fold, breaks: list[tuple[int, BreakTally]], part: Part, passed:
         )
 
 
-def _transfers(run: Fold) -> Iterator[Transfer]:
-    for (stack, op), read in nlargest(LINES, run.reads.items(), key=lambda item: item[1].dur):
+def _reads(run: Fold) -> Iterator[Transfer]:
+    for (stack, op), read in run.reads.items():
         yield Transfer(
             place=run.names.place(stack),
             operation=run.names.text(op),
@@ -257,8 +263,17 @@ def _transfers(run: Fold) -> Iterator[Transfer]:
         )
 
 
-def _lines(run: Fold) -> Iterator[LineCost]:
-    items = ((run.names.place(stack), part, ns, text) for stack, part, ns, text in _costs(run))
+def _sent(run: Fold, uploads: Uploads) -> Iterator[Transfer]:
+    for stack, (count, ns, size) in uploads.items():
+        yield Transfer(run.names.place(stack), "", count, ns / 1e9, wait_s=-1, bytes=size, steps=-1, up=True)
+
+
+def _lines(run: Fold, uploads: Uploads) -> Iterator[LineCost]:
+    sent = (
+        (stack, "upload", ns, f"uploaded {times(count)}, {size_text(size)}")
+        for stack, (count, ns, size) in uploads.items()
+    )
+    items = ((run.names.place(stack), part, ns, text) for stack, part, ns, text in (*_costs(run), *sent))
     return by_line(items, LINES)
 
 

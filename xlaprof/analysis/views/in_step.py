@@ -28,6 +28,7 @@ from xlaprof.analysis.views.lanes import Lanes, place_of
 _UNKNOWN = "not known"  # the cause of idle time in steps that were recorded as sums
 _LITTLE = 0.02  # of a step: less idle time without a cause lies at its edges
 _MOST = 500
+_WAYS = {"transfer wait": False, "upload": True}  # parts of transfers: to the device?
 
 
 class InStep(msgspec.Struct, frozen=True):
@@ -157,25 +158,25 @@ def _scopes(
 
 
 def _transfers(spans: Spans[Any, Kind], names: Names, start: int, end: int, steps: int) -> Iterator[Transfer]:
-    found: dict[tuple[Any, str], list[int]] = {}
+    found: dict[tuple[Any, str, bool], list[int]] = {}
     for key, row in spans.rows.items():
         if key[0] != TRANSFERS:
             continue
         for one in row.within(start, end):
-            if one.kind.part == "transfer wait":
+            if one.kind.part in _WAYS:
                 about = told_of(one.detail)
-                where = place_of(about, names), names.text(about.op)
+                where = place_of(about, names), names.text(about.op), _WAYS[one.kind.part]
                 sums = found.setdefault(where, [0, 0])
                 sums[0] += 1
                 sums[1] += _clipped(one, start, end)
         for kind, (ns, count) in _sums(row, spans.grain, start, end).items():
-            if kind.part == "transfer wait" and count:
-                sums = found.setdefault((NOWHERE, "too short to be kept by line"), [0, 0])
+            if kind.part in _WAYS and count:
+                sums = found.setdefault((NOWHERE, "too short to be kept by line", _WAYS[kind.part]), [0, 0])
                 sums[0] += count
                 sums[1] += ns
     ordered = sorted(found.items(), key=lambda item: -item[1][1])[:_MOST]
-    for (place, operation), (count, ns) in ordered:
-        yield Transfer(place, operation, count, ns / 1e9, wait_s=-1, bytes=-1, steps=min(count, steps))
+    for (place, operation, up), (count, ns) in ordered:
+        yield Transfer(place, operation, count, ns / 1e9, wait_s=-1, bytes=-1, steps=min(count, steps), up=up)
 
 
 def _clipped(one: Stretch[Any], start: int, end: int) -> int:

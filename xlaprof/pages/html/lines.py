@@ -6,10 +6,9 @@ from collections import defaultdict
 from typing import Any
 
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.names import Names
 from xlaprof.analysis.views.details import Details
 from xlaprof.pages.source import source
-from xlaprof.text.quantities import duration, size_text, times
+from xlaprof.text.quantities import duration, size_text
 
 from .gather import Gathered
 from .index import Index
@@ -29,12 +28,6 @@ def files(of: Gathered, details: Details) -> list[dict[str, Any]]:
     for line in details.lines:
         places[line.place.file, line.place.line] = line.place
         costs[line.place.file][line.place.line] += line.items
-    for stack, (count, ns, size) in of.lanes.uploads.items():
-        place = of.run.names.place(stack)
-        if place.file and place.line:
-            places.setdefault((place.file, place.line), place)
-            text = f"uploaded {times(count)}, {size_text(size)}"
-            costs[place.file][place.line].append(("upload", ns / 1e9, text))
     found: dict[_Line, list[int]] = defaultdict(list)
     for number, finding in enumerate(of.report.findings, 1):
         if finding.place.line:
@@ -89,22 +82,18 @@ def _line(number: int, code: str, items: list[_Item], findings: list[int]) -> di
     }
 
 
-def transfers(of: Gathered, details: Details, names: Names, index: Index) -> list[dict[str, Any]]:
+def transfers(details: Details, index: Index) -> list[dict[str, Any]]:
     """Copies between host and device by line, the longest first."""
-    rows: list[dict[str, Any]] = [
+    return [
         {
-            "way": "from the device",
+            "way": "to the device" if one.up else "from the device",
             "op": one.operation,
             "place": index.place(one.place),
             "count": f"{one.count:,}",
             "seconds": one.total_s,
             "total": duration(one.total_s),
-            "wait": duration(one.wait_s),
+            "wait": "" if one.up else duration(one.wait_s),
             "size": size_text(one.bytes),
         }
         for one in details.transfers
     ]
-    for stack, (count, ns, size) in of.lanes.uploads.items():
-        row = {"way": "to the device", "op": "", "place": index.place(names.place(stack)), "count": f"{count:,}"}
-        rows.append(row | {"seconds": ns / 1e9, "total": duration(ns / 1e9), "wait": "", "size": size_text(size)})
-    return sorted(rows, key=lambda one: -one["seconds"])[:_TRANSFERS]

@@ -28,7 +28,7 @@ _CAUSES = 40  # of idle time
 def views(of: Gathered) -> dict[str, Any]:
     """The page's data. Every string in it is made safe to be shown as text."""
     report, names, index = of.report, of.run.names, Index()
-    detailed = details(of.run)
+    detailed = details(of.run, of.lanes.uploads)
     begin = of.run.begin or 0
     shown: dict[str, Any] = {
         "version": __version__,
@@ -51,7 +51,7 @@ def views(of: Gathered) -> dict[str, Any]:
         "breaks": compiled.breaks(detailed.functions, index),
         "memory": memory(report, index),
         "scopes": _scopes(report),
-        "transfers": lines.transfers(of, detailed, names, index),
+        "transfers": lines.transfers(detailed, index),
         "files": lines.files(of, detailed),
         "counters": _counters(report),
     }

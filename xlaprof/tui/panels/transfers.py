@@ -1,6 +1,8 @@
-"""Transfers: values that the host read from the device, by line."""
+"""Transfers: values that the host read from the device, and what it copied there, by line."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Container
@@ -19,13 +21,15 @@ def _columns() -> list[Column[Transfer]]:
     return [
         Column("line", 20, lambda one: place_text(one.place), lambda one: (one.place.file, one.place.line), keep=9),
         Column("code", 0, lambda one: (one.place.code, "text-muted"), lambda one: one.place.code, keep=5, least=14),
-        Column("operation", 26, lambda one: one.operation, lambda one: one.operation, keep=1),
+        Column("way", 4, lambda one: "to" if one.up else "from", lambda one: one.up, keep=4),
+        Column("operation", 26, lambda one: one.operation, lambda one: one.operation, keep=0),
         Column("count", 8, lambda one: f"{one.count:,}", lambda one: one.count, keep=6, right=True),
         Column("total", 9, lambda one: duration(one.total_s), lambda one: one.total_s, keep=8, right=True),
-        Column("waiting", 8, _waiting, lambda one: one.wait_s, keep=4, right=True),
-        Column("size", 9, lambda one: size_text(one.bytes) if one.bytes >= 0 else "", lambda one: one.bytes, keep=3,
+        Column("waiting", 8, _waiting, lambda one: one.wait_s, keep=3, right=True),
+        Column("size", 9, lambda one: size_text(one.bytes) if one.bytes >= 0 else "", lambda one: one.bytes, keep=2,
                right=True),
-        Column("steps", 8, lambda one: f"{one.steps:,}", lambda one: one.steps, keep=2, right=True),
+        Column("steps", 8, lambda one: f"{one.steps:,}" if one.steps >= 0 else "", lambda one: one.steps, keep=1,
+               right=True),
     ]  # fmt: skip
 
 
@@ -33,11 +37,16 @@ def _waiting(one: Transfer) -> str:
     return percent(one.wait_s / one.total_s) if one.total_s > 0 and one.wait_s >= 0 else ""
 
 
+def _summed(name: str, transfers: Sequence[Transfer]) -> str:
+    """ "61 reads in 2.10 s" """
+    return f"{plural(sum(one.count for one in transfers), name)} in {duration(sum(one.total_s for one in transfers))}"
+
+
 class TransfersPanel(Container, Region):
     """One row for each line and operation, the dearest first."""
 
     TITLE = "Transfers"
-    HELP = "reads from the device, by line; waiting: for the device to compute the value"
+    HELP = "reads from the device and uploads to it, by line; waiting: for the device to compute the value"
     ORDER = 15
     PLACE = "page"
 
@@ -62,14 +71,14 @@ class TransfersPanel(Container, Region):
         transfers = inside.transfers if inside is not None else self._whole
         table = self.query_one(SortedTable)
         table.show([(f"{n}", one) for n, one in enumerate(transfers)])
-        reads = plural(sum(one.count for one in transfers), "read")
-        note = f"{reads} in {duration(sum(one.total_s for one in transfers))}"
+        ways = [(name, [one for one in transfers if one.up == up]) for name, up in (("read", False), ("upload", True))]
+        note = ", ".join(_summed(name, some) for name, some in ways if some)
         if at is not None:
             about = "about " * (inside is not None and inside.about)
-            note = f"at {at.bar.title}: {about}{note}" if transfers else f"nothing was read at {at.bar.title}"
+            note = f"at {at.bar.title}: {about}{note}" if transfers else f"none at {at.bar.title}"
         elif not transfers:
-            note = "nothing was read so far"
-        table.border_title = heading("Reads from the device", note)
+            note = "none so far"
+        table.border_title = heading("Transfers", note)
 
     def table(self) -> SortedTable[Transfer]:
         return self.query_one(SortedTable)
