@@ -142,7 +142,7 @@ async def test_transfers_by_line(story: Training, follow: Follow) -> None:
         assert "Transfers  at step 31: 2 uploads in 80 ms" in await news(app, pilot)
         assert app._latest is not None
         sent = next(one for one in app._latest.details.lines if one.place.line == 22)
-        assert ("upload", 0.08, "uploaded 2 times, 6 MiB") in sent.items, "for Source"
+        assert ("upload", 0.08, "uploaded twice, 6 MiB") in sent.items, "for Source"
 
 
 async def test_the_source_has_costs_in_its_gutter(tmp_path: Path, story: Training, follow: Follow) -> None:
