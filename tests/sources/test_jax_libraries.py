@@ -206,3 +206,21 @@ def test_a_function_that_is_handed_a_module_is_put_under_the_librarys_jit(tell: 
     with pytest.raises(TypeError):
         jax.jit(score)(eqx.nn.MLP(6, 6, 6, 1, key=jax.random.key(0)), heard)
     assert not [one for one in tell(program(eqx.filter_jit(score))).report.findings if one.kind == "op_by_op"]
+
+
+def test_the_shapes_that_a_library_goes_through_in_one_call_are_no_sizes_that_vary(tell: Tell) -> None:
+    """Weights of many shapes, and an optimizer's update of them outside of jit: one program for all is the remedy."""
+    optax = pytest.importorskip("optax")
+    sizes = np.random.default_rng(0).permutation(np.arange(3, 150, 7)).tolist()
+    weights = {f"w{size}": jax.device_put(np.full((size, 9), 0.5, np.float32)) for size in sizes}
+    optimizer = optax.adam(1e-3)
+
+    def updated() -> None:
+        state = optimizer.init(weights)
+        optimizer.update(weights, state)  # here
+
+    told = tell(updated).report
+    assert [one for one in told.findings if one.kind == "recompile"] == []
+    first = " ".join(charge.why for charge in told.jax.charges)
+    assert "outside of jitted functions were compiled one by one" in first
+    assert "put what such a line does into one function under jax.jit" in first

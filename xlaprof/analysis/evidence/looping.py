@@ -305,3 +305,9 @@ def _loops(facts: Facts, site: Site, cut: int, least: int) -> list[tuple[Place, 
         and (turns >= least or (site.loop_trains and turns))
         and (site.loop_shared or not is_over_layers(loop))
     ]
+
+
+def is_one_call(facts: Facts, stack: int) -> bool:
+    """Whether a line is a library's that the program calls once: no loop of its own leads there."""
+    frames = facts.names.frames(stack)
+    return bool(frames) and frames[0].library != () and not any(one.loop for one in frames if not one.library)

@@ -14,6 +14,7 @@ from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.reading import SCALARS
 from xlaprof.analysis.fold.jit import JitRecord
+from xlaprof.analysis.fold.tallies import Timed
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.principles import DEAR, FELT, HABIT, LOOKED_NS, MANY, MOST, NEARLY_ALL, NOTICED, PART
@@ -29,6 +30,7 @@ _NUMPY = frozenset({"np", "numpy"})
 _LARGE = 1_024  # bytes of data that comes again: numbers and positions come by chance
 _MANY = 200  # operations of a function: fewer are set-up
 _EACH_NS = 200_000  # that one takes Python, on a busy machine: what is beyond is the jitted function's
+_LONGEST_NS = 2_000_000  # the same, of those that call Python functions to be traced
 
 
 _Loop = tuple[str, str, int]  # file, function and line of its head; below 0 a comprehension
@@ -120,7 +122,10 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
                 looks_at[body, at] += ns
                 since_ns[body] += ns * (table is since)
     again_ns = facts.once(again_outside)
-    spent = {body: max(0, looks[body] - sum(again_ns[stack] for stack in one)) for body, one in many.items()}
+    spent = {}
+    for body, one in many.items():  # what a line did for longer than its operations can take was something else
+        most = sum(outside[at] * _LONGEST_NS + facts.run.ran_at.get(at, Timed()).ns for at in one)
+        spent[body] = max(0, min(looks[body] - sum(again_ns[stack] for stack in one), most))
     found = {}
     for body, ns in spent.items():
         compiling = sum(compiled_again(facts, stack) for stack in many[body])

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from xlaprof.analysis.evidence.counted import Known, values
 from xlaprof.analysis.evidence.facts import Facts, listed
+from xlaprof.analysis.evidence.looping import is_one_call
 from xlaprof.analysis.fold.jit import JitRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.names import NOWHERE
@@ -84,8 +85,7 @@ def sort_out(facts: Facts) -> Sorted:
     """What the programs made again belong to. One cause is one: of a function, whichever line calls it; of all those
     that are given an object made anew, or another static value, or that are dropped; of those that one function defines
     anew in turn; of all operations that follow one size, as of a mask. An operation outside of jitted functions has a
-    program for every shape, as leaves of a model have several: only one whose size, operands or function vary again and
-    again at a line is compiled again.
+    program for every shape: only one whose size, operands or function vary again and again at a line is compiled again.
     """
     groups: dict[tuple[object, ...], list[JitRecord]] = {}
     necessary, found = [], []
@@ -267,10 +267,11 @@ def _varies(facts: Facts, group: list[JitRecord], groups: Collection[list[JitRec
 
 def _are_of_leaves(facts: Facts, group: list[JitRecord], decided: set[tuple[int, ...]]) -> bool:
     """Whether the sizes are those of what a program makes before its steps, as a model's layers: the steps need no
-    other, and none was ``decided`` by pieces that were joined or by values."""
+    other, and none was ``decided`` by pieces that were joined or by values; or what a library does in one call has."""
     shapes = group[0].event.changes[0].kind == "shape"
     before = max(record.step for record in group) <= 0 and facts.step_count >= MANY
-    return shapes and before and decided.isdisjoint(sizes_in_turn(group))
+    leaves = before and decided.isdisjoint(sizes_in_turn(group))
+    return shapes and (leaves or all(is_one_call(facts, record.event.stack) for record in group))
 
 
 def _decided(facts: Facts, groups: Iterable[list[JitRecord]]) -> set[tuple[int, ...]]:

@@ -151,12 +151,15 @@ def one_by_one(facts: Facts) -> OneByOne | None:
     What one program would take to compile is told by what the run's own took.
     """
     told = compiled_outside(facts).union(*(eager.lines for eager in facts.once(bodies).values()))
+    callers = map(facts.place, facts.run.jit.callers)
+    parts = {place.at for place in callers if place.library}  # what a library jits in part is no function to jit whole
     lines: dict[tuple[str, int], dict[int, JitTally]] = {}  # what one program can be -> by stack
     jitted, takes = calls_jitted(facts), compiling(facts.run.jit)
     for (stack, name), one in facts.run.jit.functions.items():
         place = facts.place(stack)
-        if not name and place.line and place.at not in told:
-            lines.setdefault(_called_by(facts, stack, jitted).at, {})[stack] = one
+        line = _called_by(facts, stack, jitted)
+        if not name and place.line and place.at not in told and line.at not in parts:
+            lines.setdefault(line.at, {})[stack] = one
     spares, took, count, ways = Counter[tuple[str, int]](), Counter[tuple[str, int]](), 0, Counter[str]()
     for at, some in lines.items():
         dur, programs = sum(one.dur for one in some.values()), sum(one.programs for one in some.values())
