@@ -78,7 +78,10 @@ def follow() -> Iterator[Callable[..., LiveApp]]:
     feeds = []
 
     def make(story: Training | None = None, **reading: object) -> LiveApp:
-        feeds.append(Feed("run.log", clock=lambda: BEGAN + (story.now / 1e9 if story else 0.0), **reading))
+        def gone() -> float:
+            return story.now / 1e9 if story else 0.0
+
+        feeds.append(Feed("run.log", **{"clock": lambda: BEGAN + gone(), "monotonic": gone, **reading}))
         return LiveApp(feeds[-1].advance, every_s=None, desk=desk(feeds[-1]))
 
     yield make

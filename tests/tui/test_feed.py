@@ -106,7 +106,7 @@ def test_silence_is_measured_from_the_last_growth(tmp_path: Path, feed: Callable
     story = Training(tmp_path / "run.log")
     story.train(3)
     now = [BEGAN]
-    watch = feed(clock=lambda: now[0])
+    watch = feed(monotonic=lambda: now[0])
     assert watch.advance().quiet_s == 0
     now[0] += 42
     assert watch.advance().quiet_s == 42
@@ -331,7 +331,7 @@ def test_reports_of_a_log_that_grows_end_in_what_one_report_of_it_says(story: Tr
     """Gains that passed were predicted from an earlier part of the run, and were near to those of that moment."""
     clock, chance = iter(range(10**9)), random.Random(seed)
     played = near = 0
-    with closing(Feed("run.log", clock=lambda: BEGAN + next(clock) / 1e3)) as feed:
+    with closing(Feed("run.log", clock=lambda: BEGAN, monotonic=lambda: next(clock) / 1e3)) as feed:
         for turn in range(14):
             new = turn == 0 or chance.random() < 0.2
             story.train_step(900 * new, f"i64[{turn + 1},128]")
@@ -356,8 +356,8 @@ def test_reports_of_a_log_that_grows_end_in_what_one_report_of_it_says(story: Tr
 
 
 def test_of_a_log_that_grows_no_more_all_gains_are_its_own(story: Training) -> None:
-    seconds = BEGAN
-    with closing(Feed("run.log", clock=lambda: seconds)) as feed:
+    seconds = 0.0
+    with closing(Feed("run.log", clock=lambda: BEGAN, monotonic=lambda: seconds)) as feed:
         story.train_step(compile_ms=1500)
         story.train(1_400, read=True)
         feed.advance()

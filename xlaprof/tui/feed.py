@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import math
 import os
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.run import Run
 from xlaprof.analysis.summary import activity, summarize
 from xlaprof.analysis.views.course import Bar
-from xlaprof.analysis.views.details import Details, details
+from xlaprof.analysis.views.details import Details, details, unix_s
 from xlaprof.analysis.views.moment import Moment
 from xlaprof.analysis.views.painting import Painting, View
 from xlaprof.analysis.whatif.replay import Sample, WhatIf
@@ -55,7 +56,8 @@ SHARE = 0.1
 class Feed:
     """Follows the log at ``path``. Not for use by two threads at once, but for :meth:`paint` and :meth:`moment`.
 
-    ``clock`` gives unix time in seconds. One :meth:`advance` reads slices of ``slice_bytes``, at least one, until
+    ``clock`` gives unix time in seconds. It may jump, so it says only how old an event is when it is read; all else is
+    measured with ``monotonic``. One :meth:`advance` reads slices of ``slice_bytes``, at least one, until
     ``budget_s`` is spent or the log ends.
     """
 
@@ -104,7 +106,9 @@ class Feed:
         self._reported_s = 0.0  # which took this long, and
         self._reported_at = 0.0  # when it was made; both of the monotonic clock
         self._taken = 0.0  # what the process had taken when it began
-        self._grew_at = clock()
+        self._grew_at = monotonic()
+        self._late_s = 0.0  # how old the last event was then
+        self._whole_at = -math.inf  # when the log was last read to its end
         self._restarts = 0
         self._trouble = ""
 
@@ -140,9 +144,10 @@ class Feed:
             self._tail.close()  # the next poll opens the file again
         self._stale |= fresh
         if self._header is not None and (self._report is None or self._worth_a_report()):
+            sample = self._sample if self._grows() else None
             began, self._taken = self._monotonic(), self._cpu()
             settled = self._history.run.settled()
-            what_if = WhatIf(settled, self._sample if self._grows() else None)
+            what_if = WhatIf(settled, sample)
             self._latest = summarize(settled, self.path, self._tail.notes, None, what_if)
             self._sample, self._provisional = what_if.kept, what_if.is_provisional
             self._report = plain(self._latest)
@@ -151,18 +156,19 @@ class Feed:
             self._note_growth(self._report)
             self._reported_at = self._monotonic()
             self._reported_s, self._stale, self._news = self._reported_at - began, False, False
-        now, run = self._clock(), self._history.run
+        run, quiet_s = self._history.run, self._monotonic() - self._grew_at
+        if self.complete and self._header is not None:
+            self._whole_at = self._grew_at + quiet_s
         return Snapshot(
             path=self.path,
             link=self._link(),
-            now_s=now,
             report=self._report,
             activity=activity(run) if self._report is not None and run.following is None else None,
-            recorded_s=(run.last - (run.begin or 0)) / 1e9,
+            since_s=self._late_s + quiet_s,
             read=self._read,
             total=self._total,
             process=fate,
-            quiet_s=max(0.0, now - self._grew_at),
+            quiet_s=quiet_s,
             restarts=self._restarts,
             trouble=self._trouble,
             ranks=_ranks(self.path) if self._link() == "absent" else (),
@@ -208,7 +214,7 @@ class Feed:
 
     def _grows(self) -> bool:
         """Whether more is to be expected soon: predictions need not be made anew for a moment that passes."""
-        return self._history.run.end is None and self._clock() - self._grew_at < _GROWS_S
+        return self._history.run.end is None and self._monotonic() - self._grew_at < _GROWS_S
 
     def _slice(self) -> bool:
         """Feed the Run the next slice; True if there was something in it."""
@@ -231,7 +237,9 @@ class Feed:
         while sum(map(len, self._recent)) - len(self._recent[0]) >= RECENT:
             self._recent.popleft()
         if events:
-            self._grew_at = self._clock()
+            self._grew_at = self._monotonic()
+            age_s = self._clock() - unix_s(self._history.run, self._history.run.last)
+            self._late_s = max(0.0, min(age_s, self._grew_at - self._whole_at))
             self._news = self._news or not NEWS.isdisjoint(present(events))
         return bool(events)
 
@@ -246,6 +254,7 @@ class Feed:
         self._provisional = False
         self._details = Details()
         self._reported_at = 0.0  # of this run there is no report yet
+        self._whole_at = -math.inf
         self._recent.clear()
         self._grew.clear()
 

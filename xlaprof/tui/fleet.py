@@ -117,7 +117,7 @@ class FleetFeed:
         if self._monotonic() - self._looked_at >= _LOOK_S:
             self._look()
         if not self._feeds:
-            return Snapshot(self.folder, "absent", self._clock(), fleet=Fleet(self.folder))
+            return Snapshot(self.folder, "absent", fleet=Fleet(self.folder))
         for path, feed in self._feeds.items():
             feed.budget_s = BUDGET_S / (2 if path == self._chosen else 2 * len(self._feeds))
             feed.pause_s = 0.0 if path == self._chosen else _PAUSE_S

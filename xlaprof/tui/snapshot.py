@@ -60,10 +60,9 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     path: str
     link: Link
-    now_s: float  # unix time at which it was taken
     report: Report | None = None  # None: no header has been read yet
     activity: Activity | None = None  # what the program does, newer than the report; None: the report knows
-    recorded_s: float = 0.0  # from the begin of the recording to the last event that is known to ``activity``
+    since_s: float = 0.0  # from the last event to now
     read: int = 0  # bytes of the log that have been read
     total: int = 0  # bytes that it holds
     process: Process = "unknown"
@@ -96,9 +95,7 @@ def status(snapshot: Snapshot) -> Status:
         return Status("waiting", f"for the first event in {snapshot.path}", "quiet")
 
     run = report.run
-    now, recorded_s = (
-        (report.activity, run.wall_s) if snapshot.activity is None else (snapshot.activity, snapshot.recorded_s)
-    )
+    now = snapshot.activity or report.activity
     steps = sum(s.count for s in report.steps)
     if run.finished:
         took = duration(run.wall_s)
@@ -114,7 +111,7 @@ def status(snapshot: Snapshot) -> Status:
         return Status("removed", f"{snapshot.path} is gone; showing what was read", "warn")
 
     # From the log's clock, and on from its last event.
-    lasting = elapsed(now.since_s + max(0.0, snapshot.now_s - run.started_unix_s - recorded_s))
+    lasting = elapsed(now.since_s + snapshot.since_s)
     if now.state in ("compiling", "waiting"):
         after = f"after step {now.step}" if now.step >= 0 else ""
         word, tone = _LASTING[now.state]
