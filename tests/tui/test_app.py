@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -145,7 +146,7 @@ async def test_a_step_is_on_the_screen_before_its_report_and_nothing_else_is_dra
     draw = SortedTable.show
     monkeypatch.setattr(SortedTable, "show", lambda table, *rows: drawn.append(table.id) or draw(table, *rows))
     story.train(5)
-    app = follow(story, rest=1e9)
+    app = follow(story, rest=1e9, monotonic=time.monotonic)
     async with app.run_test(size=(120, 40)) as pilot:
         assert re.search(r"running +step 4 ", await news(app, pilot))
         assert "list" in drawn
