@@ -40,7 +40,8 @@ _NO_ADVICE = re.compile(
 _PAGES = "test_the_finding_is_on_the_marked_line_before_and_gone_after"
 #: in a test of its own
 ELSEWHERE = {
-    "Put what {} does with {} into one": "test_the_closure_that_such_a_loop_is_made_for_is_named",
+    "Make the object that {function} belongs to once": "test_an_object_of_a_library_that_jits_its_method_is_made_once",
+    "Put what {hands} does with {} into one": "test_the_closure_that_such_a_loop_is_made_for_is_named",
     "Work on the lists of all tensors at once": "test_the_advised_average_is_that_of_tensor_by_tensor",
     "Make this call during warm-up": _PAGES,
     "Call what torch.compile returns": _PAGES,

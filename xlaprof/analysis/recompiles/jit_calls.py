@@ -29,6 +29,7 @@ from xlaprof.text.strings import enumerated
 from .jit_causes import (
     DEFINED_INSIDE,
     NUMBER,
+    OF_A_LIBRARY,
     OUTSIDE,
     PARTS,
     TEXTS,
@@ -44,13 +45,13 @@ from .jit_causes import (
     have_turns,
     last_batch,
     length_given,
+    made,
     made_anew,
     maker_of,
     modes_of,
     of_a_method,
     one_or_few,
     other_sizes,
-    shown,
     sizes_along,
     sizes_in_turn,
     sizes_of,
@@ -397,6 +398,8 @@ def _finding(facts: Facts, cause: Group) -> Finding:
         advice += f" So with {enumerated(too, NAMED)}, changed at the same calls: to mend one alone spares nothing."
     if change.kind == "function" and fields["beside"]:
         advice = DEFINED_INSIDE
+    elif change.kind == "function" and facts.place(event.stack).library and not made_anew(group):
+        advice = OF_A_LIBRARY
     cost = _ns(records) / 1e9
     was = "were" if "," in (name := fields["function"]) else "was"
     again = [one for one in records if one.event.code and not _is_list(group)]
@@ -477,24 +480,9 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "amounts": f"{amounts[0]:,} to {amounts[-1]:,}",
         "held": what_it_holds(of if change.kind == "function" else group),
         "it": "each" if len(functions) > 1 else "it",
-        **_made(facts, of),
+        **made(facts, of),
         "static": length_given(facts.place(event.stack).code) or "...",
         "arrays": plural(most, "array") if (most := max(one.event.arrays for one in group)) else "arrays",
         "along": _along(facts, cause),
         "config": f": {change.name} went from {change.old} to {change.new}" if change.name else "",
-    }
-
-
-def _made(facts: Facts, group: list[JitRecord]) -> dict[str, str]:
-    """The function that makes others anew, and what else of theirs: functions that it defines as well, and objects."""
-    maker = maker_of(facts.place(group[0].event.code).func) if group[0].event.code else ""
-    texts, told = made_anew(group), shown(maker)
-    beside = [name for name, text in texts.items() if maker and maker_of(text) == maker]
-    once = ", ".join([name for name in texts if name not in beside][:NAMED])
-    several = len({one.event.code for one in group}) > 1
-    return {
-        "maker": told,
-        "made": f", which {told} makes" if maker and (several or beside) else "",
-        "beside": ", ".join(beside[:NAMED]),
-        "once": f" Make {once} once, before that." if once else "",
     }

@@ -11,6 +11,7 @@ from itertools import islice
 from operator import ne
 from typing import NamedTuple
 
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.fold.jit import JitRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.principles import HABIT, MOST, NAMED, NEARLY_ALL
@@ -188,12 +189,12 @@ def _advise_traced(group: list[JitRecord]) -> str:
         " What it is given besides arrays, and decides a shape, a number of turns or a branch, must be static: "
         "jax.jit(..., static_argnames={static})."
     )
-    for handed, text in made_anew(group).items():
+    for handed in made_anew(group):
         name, _, data = handed.removesuffix(")").partition("(")
         given = f" (what {name} closes over: {data})" * bool(data)
         return (  # a function is no argument of a jitted one, and a static one is compared by identity
-            f"Put what {shown(maker_of(text)) or 'its caller'} does with {name} into one function under jax.jit, which "
-            f"is made once, defines {name} itself, and is given the data as arguments{given}: jax.jit of what {name} "
+            f"Put what {{hands}} does with {name} into one function under jax.jit, which is made once, makes {name} "
+            f"itself, and is given the data as arguments{given}: jax.jit of what {name} "
             "is passed to, with a new one in each call, would compile as often." + static
         )
     return "Put {caller} under jax.jit, which is made once{method}: what it calls is then traced once." + static
@@ -236,6 +237,10 @@ def _of_an_optimizer(group: list[JitRecord]) -> str:
     )
 
 
+OF_A_LIBRARY = (
+    "Make the object that {function} belongs to once, outside the loop, and use that in every call: the library has a "
+    "function for each object. Pass what varies as an argument, not by a closure, a lambda or functools.partial."
+)
 #: of functions that another one defines, with functions that they call
 DEFINED_INSIDE = (
     "Define {function} and {beside} once, outside of {maker}, which makes them anew again and again, and call jax.jit "
@@ -374,7 +379,7 @@ def caller_of(line: Place) -> str:
     """What is to be put under jax.jit for all that a line calls."""
     turn = f"the loop at line {line.loop} does in a turn" if line.loop else f"line {line.line} does"
     module = f"what {turn}, as one function," if line.line else "the function around this line"
-    return module if line.func[:1] in "<" else line.func
+    return module if line.func[:1] in "<" or line.library else line.func
 
 
 def of_a_method(name: str) -> str:
@@ -383,6 +388,29 @@ def of_a_method(name: str) -> str:
         f"a method: self.{name} = jax.jit(self.{name}) in __init__; what it reads of self then stays as at the first "
         "call: pass what changes"
     )
+
+
+def made(facts: Facts, group: list[JitRecord]) -> dict[str, str]:
+    """The function that makes others anew, and what else of theirs: functions that it defines as well, and objects."""
+    maker = maker_of(facts.place(group[0].event.code).func) if group[0].event.code else ""
+    texts, told = made_anew(group), shown(maker)
+    beside = [name for name, text in texts.items() if maker and maker_of(text) == maker]
+    once = ", ".join([name for name in texts if name not in beside][:NAMED])
+    several = len({one.event.code for one in group}) > 1
+    return {
+        "maker": told,
+        "made": f", which {told} makes" if maker and (several or beside) else "",
+        "hands": told_of(facts, group[0].event.stack, next(iter(texts.values()), "")),
+        "beside": ", ".join(beside[:NAMED]),
+        "once": f" Make {once} once, before that." if once else "",
+    }
+
+
+def told_of(facts: Facts, stack: int, function: str) -> str:
+    """What is to be one jitted function that makes ``function`` itself: what makes it; of a library's, what calls."""
+    own = {shown(one.func) for one in facts.names.frames(stack) if not one.library}
+    maker = shown(maker_of(function))
+    return maker if maker in own else caller_of(facts.place(stack))
 
 
 def filled(text: str, fields: dict[str, str]) -> str:
