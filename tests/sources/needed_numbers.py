@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from tests.sources.advised import T
+
 
 class Cutting(torch.nn.Module):
     """Sets the last numbers of a row to 0, as many as it is told; with a tensor it needs no number."""
@@ -79,3 +81,21 @@ class Buffered(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         return x * self.count
+
+
+def step(state: Any, push: Any) -> Any:
+    return state + 0.1 * torch.tanh(push - state)
+
+
+def rolled(pushes: Any, state: Any) -> Any:
+    for push in pushes.unbind(0):
+        state = step(state, push)
+    return state
+
+
+def turned_outside() -> None:
+    turn = torch.compile(step, backend="eager")
+    for size in (4, 7, 9):
+        state = T(3)
+        for push in T(size, 3).unbind(0):
+            state = turn(state, push)

@@ -20,7 +20,7 @@ from tests.sources.advised import Case, T, calls, times, with_config
 from tests.sources.changing_values import CHANGING
 from tests.sources.kept_lists import built, joined, kept, recent, sounded, sung, voiced, weighted
 from tests.sources.made_anew import Distances, Gated, gate, gates
-from tests.sources.needed_numbers import Buffered, Counting, Looping, cutting
+from tests.sources.needed_numbers import Buffered, Counting, Looping, cutting, rolled, turned_outside
 from tests.sources.observed import Observed, observing
 from xlaprof.events import DynamoCompile
 
@@ -284,6 +284,12 @@ RECOMPILATIONS = [
         calls(listed, *sizes(4, 6, 6)),
         left=1,
     ),
+    Case(
+        "turns of a loop",
+        calls(rolled, *((T(n, 3), T(3)) for n in (4, 7, 9))),
+        "what one turn computes",
+        turned_outside,
+    ),
     Case("rank", calls(times, (T(4, 3),), (T(3),)), "unsqueeze", calls(times, (T(4, 3),), (T(4, 3),))),
     Case(
         "layout",
@@ -437,12 +443,7 @@ RECOMPILATIONS = [
         "Make one tensor of envelope.bright and envelope.loud, each, once, outside the compiled function and the loop",
         sounded(tensors=True),
     ),
-    Case(
-        "number read from a tensor",
-        at_times(read=True),
-        "Pass the tensor, t, in place of t.item()",
-        at_times(read=False),
-    ),
+    Case("number read from a tensor", at_times(read=True), "Pass the tensor, t, in place", at_times(read=False)),
     *CHANGING,
     Case("backend", backends(backend(), backend()), "same backend", backends(one_backend, one_backend)),
 ]

@@ -47,6 +47,7 @@ _READ_TOO = (
     "each call or with a row for each key, and a count in a tensor: else its length stays a part of the graph."
 )
 _EACH = "each of its values has a graph of its own."
+_OVER = re.compile(r"\((async )?for .+ in .+")  # the head of a loop, behind its line
 #: of a guard on the modules that a module holds, how many they are or what they are called
 _OF_WHICH_MODULES = re.compile(r"_modules(?:'\])?(?=[),]|$)")
 #: with it PyTorch makes variables of whole numbers that modules hold; its hint names it, wherever one was made constant
@@ -109,6 +110,12 @@ def shape(guard: Guard, case: Case) -> str:
         pad = f"pad {enumerated(padded, len(padded))} to {f'one size, {max(taken)}' if few else 'a few sizes'}"
     if case.backend in FIXED_SHAPES:
         return f"{pad[:1].upper()}{pad[1:]}: this backend compiles a program for every size."
+    if _OVER.search(case.asked):
+        return (
+            f"{case.asked} goes through the dimension in Python, so that each size is another number of turns in one "
+            "graph: compile what one turn computes, a function or module of its own, and leave the loop around it "
+            f"uncompiled, which is one graph for all sizes; or {pad}."
+        )
     if case.asked:
         return (
             f"{case.asked} needs the size as a number, so that it cannot be dynamic: decide outside the compiled "
