@@ -127,6 +127,13 @@ def test_sizes_of_which_each_is_twice_the_one_before_are_buckets_whatever_they_c
     assert with_validation([128, 32, 57]) == [55], "nobody chose that one"
 
 
+def test_rows_of_words_that_are_one_longer_than_their_targets_are_chosen_as_well() -> None:
+    """Buckets of 24, 32 and 48 targets, of which each row has a word more."""
+    words = [33, 49, 25, 49, 25, 33] * 10
+    assert sizes(words, compile=2000).findings("recompile") == []
+    assert sizes([n + n // 33 for n in words], compile=2000).findings("recompile"), "34, 50 and 25 are by chance"
+
+
 def test_widths_that_share_a_budget_are_chosen_as_the_rows_of_each_follow_from_it() -> None:
     """Utterances in three widths of frames, each batch with as many rows as 2,400 frames have room for."""
 

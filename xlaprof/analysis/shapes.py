@@ -40,7 +40,8 @@ def axes(change: Change) -> tuple[int, ...]:
 
 
 def are_chosen(shapes: Iterable[str]) -> bool:
-    """Whether each dimension takes multiples of one number only, round or few; beside 1, as of a single token.
+    """Whether each dimension takes multiples of one number only, round or few; beside 1, as of a single token. Three or
+    more may each be one more than that: a row of words has one more than its targets.
 
     Or one does, and its size decides those of the others: so many rows of a width as a batch has room for.
     """
@@ -52,7 +53,8 @@ def are_chosen(shapes: Iterable[str]) -> bool:
 
 def _is_chosen(sizes: set[int]) -> bool:
     unit, most = gcd(*(sizes - {1})), max(sizes)
-    return len(sizes - {1}) <= 1 or unit >= _ROUND or (unit > 1 and most <= _ROUND * unit)
+    one_more = len(sizes) >= HABIT and gcd(*(size - 1 for size in sizes)) >= _ROUND
+    return len(sizes - {1}) <= 1 or unit >= _ROUND or (unit > 1 and most <= _ROUND * unit) or one_more
 
 
 def are_buckets(sizes: Iterable[str]) -> bool:
