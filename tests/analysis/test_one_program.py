@@ -38,6 +38,9 @@ def test_work_that_one_program_has_too_is_no_gain(device_ms: float, gain_s: floa
     own = f"about {duration(2 - gain_s)} is work of the device that one program has, too, most of it at "
     assert (own in found.cause) is (gain_s < 2)
     assert ("What it computes of the same data in each turn" in found.advice) is (gain_s < 1)
+    (busy,) = (one for one in story.report().accounts if one.what == "busy")
+    assert busy.explained_s == pytest.approx(0.2, rel=0.1), "400 times ten programs of 50 us, most of it to begin one"
+    assert busy.normal_s == pytest.approx(2 - gain_s, abs=0.05)
 
 
 def test_work_of_its_own_alone_is_not_told_as_dispatch() -> None:
@@ -204,7 +207,8 @@ def test_small_programs_of_a_plain_function_that_the_steps_loop_calls_are_no_fir
     charges = {charge.what: charge for charge in story.report().jax.charges}
     assert charges["first"].seconds == pytest.approx(2 + 12 * ms / 1_000 * (1 - found))
     assert f"{plural(13 - 12 * found, 'program')}: normal" in charges["first"].why
-    explained = [one.kind for account in story.report().accounts for one in told if one.id in account.findings]
+    accounts = [account for account in story.report().accounts if account.what == "jax"]
+    explained = [one.kind for account in accounts for one in told if one.id in account.findings]
     assert len(explained) == found
 
 

@@ -10,27 +10,27 @@ and of the rest what looks at the main thread found. Idle time is the findings' 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from heapq import nlargest
 from typing import TypeVar
 
 from xlaprof.analysis.compiled import ran
 from xlaprof.analysis.compiled.beside import looked_up, run_uncompiled, runs_at
-from xlaprof.analysis.evidence.activities import innermost, is_recorded_for, recording
+from xlaprof.analysis.evidence.activities import is_recorded_for, recording
 from xlaprof.analysis.evidence.collecting import collections
 from xlaprof.analysis.evidence.compilation import going_on
 from xlaprof.analysis.evidence.counted import Known, Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.sorting import hit_a_limit
 from xlaprof.analysis.evidence.guard_failures.told import eager_ns
-from xlaprof.analysis.evidence.idle_time import busy_lines, by_cause, label, waited
+from xlaprof.analysis.evidence.idle_time import busy_lines, by_cause, label, seen_at, waited
 from xlaprof.analysis.evidence.library_options import AROUND, around_calls, whose
 from xlaprof.analysis.evidence.looping import several_barriers
 from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.necessary import SPARED, necessary
 from xlaprof.analysis.places import short, users
 from xlaprof.analysis.principles import HABIT, LOOKED_NS, NAMED, WORTH_SAYING
-from xlaprof.analysis.recompiles.eager import compiled_again, compiled_first, idle_at, looks_beside
+from xlaprof.analysis.recompiles.eager import compiled_again, compiled_first, idle_at, looks_beside, spared_at
 from xlaprof.analysis.recompiles.jit_calls import JAX
 from xlaprof.analysis.recompiles.jit_section import one_by_one
 from xlaprof.analysis.timeline import host
@@ -207,7 +207,7 @@ def accounts(
 def _before(facts: Facts, ns: float) -> _Bill:
     """The time before the first program."""
     bill = _Bill("before")
-    imports, lines = _seen(facts, facts.run.looks_before)
+    imports, lines = seen_at(facts.names, facts.run.looks_before)
     for reason, parts in ((_IMPORTS, imports), (_SET_UP, lines)):
         if parts:
             bill.normal[f"{reason}, at {_listed(parts)}"] = sum(parts.values())
@@ -222,7 +222,7 @@ def _after(facts: Facts, ns: float) -> _Bill:
     if not run.merged_spans:
         for one in run.standing.all():
             stood[one.stack, ""] += max(0, one.start + one.dur - max(one.start, round(run.last - ns)))
-    _, lines = _seen(facts, +stood)
+    _, lines = seen_at(facts.names, +stood)
     where = f", at {_listed(lines)}" if lines else ""
     return _Bill("after", ns, f"the device was given nothing more{where}")
 
@@ -246,7 +246,7 @@ def _unrecorded(facts: Facts, findings: tuple[Finding, ...], ns: float) -> list[
             graphs += took
         elif place.at not in collecting:
             elsewhere[key] = took
-    imports, lines = _seen(facts, elsewhere)
+    imports, lines = seen_at(facts.names, elsewhere)
     of_calls = sum(finding.cost_s for finding in calls) * 1e9
     seen = sum(imports.values()) + sum(lines.values()) + sum(eager.values()) + of_calls + graphs
     if not seen:  # an early recording has no looks
@@ -266,23 +266,6 @@ def _unrecorded(facts: Facts, findings: tuple[Finding, ...], ns: float) -> list[
     found[1].normal["what is compiled ran"] += min(unseen, max(timed, graphs * share))
     found[1].unknown[_UNSEEN] = max(0.0, ns - sum(bill.total for bill in found))
     return found
-
-
-def _seen(facts: Facts, looks: Mapping[tuple[int, str], int]) -> tuple[_Parts, _Parts]:
-    """ns by line of the user's, and what of a library's it ran for most of that: of imports, and of the program."""
-    imports, lines = _Parts(float), _Parts(float)
-    below: defaultdict[Place, Counter[int]] = defaultdict(Counter)  # the user's line -> stack -> ns
-    for (stack, state), ns in looks.items():
-        place = users(facts.place(stack))
-        if state != "import" and place.line:
-            below[place][stack] += ns
-        else:
-            at = short(place) if place.line else place.file.removeprefix("at ") or "a library"  # "at exit"
-            (imports if state == "import" else lines)[at] += ns
-    for place, stacks in below.items():
-        inner = innermost(facts.names, stacks, place)
-        lines[f"{short(place)}{f' in {inner.acting.func}' * bool(inner.library)}"] += stacks.total()
-    return imports, lines
 
 
 # -- compiling
@@ -373,12 +356,16 @@ def _cuts(facts: Facts, finding: Finding) -> list[Cut]:
 
 
 def _busy(facts: Facts, findings: tuple[Finding, ...], ns: float) -> _Bill:
-    """A program runs while it calls Python; arrays that are written part by part outside of jit are copied."""
+    """A program runs while it calls Python; arrays that are written part by part outside of jit are copied; operations
+    outside of jit are programs that take longer than they do as one."""
     bill, left = _Bill("busy", remark=waited(facts.run, ns)), {"busy": ns}
+    ran, spared = sum(there.ns for there in facts.run.ran_at.values()), Counter[int]()
     for finding in findings:
         if finding.kind == "host_callback" or (finding.kind == "donation" and isinstance(finding.counted, Matching)):
             bill.explain(finding, _take(left, left, finding.cost_s * 1e9))
-    lines = _Parts(float, busy_lines(facts.run, left["busy"]))
+        spared.update(at := spared_at(facts, finding))
+        bill.explain(finding, _take(left, left, ns * sum(at.values()) / max(1, ran)))
+    lines = _Parts(float, busy_lines(facts.run, left["busy"], spared))
     bill.normal[f"the program's own work{', run at ' * bool(lines)}{_listed(lines)}"] = left["busy"]
     return bill
 
@@ -425,7 +412,7 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
 
 def _unseen(facts: Facts) -> str:
     """Where looks at the main thread found it."""
-    most = nlargest(NAMED, lines := _seen(facts, facts.run.looks)[1], key=lines.__getitem__)
+    most = nlargest(NAMED, lines := seen_at(facts.names, facts.run.looks)[1], key=lines.__getitem__)
     return f"{_UNSEEN} (the main thread was seen at {', '.join(most)})" if most else _UNSEEN
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 
+from xlaprof.analysis.evidence.activities import innermost
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names
@@ -62,12 +64,13 @@ def place_of(gap: LongGap, run: Fold) -> Place:
     return run.names.place(stack) if stack else NOWHERE
 
 
-def busy_lines(run: Fold, busy: float) -> dict[str, float]:
-    """ns of the ``busy`` ones of a device, by the line that had it run its programs."""
+def busy_lines(run: Fold, busy: float, spared: Mapping[int, int]) -> dict[str, float]:
+    """ns of the ``busy`` ones of a device, by the line that had it run its programs; without those that are
+    ``spared`` there, by stack."""
     lines: Counter[str] = Counter()
     for stack, ran in run.ran_at.items():
         place = users(run.names.place(stack))
-        lines[short(place) if place.line else ""] += ran.ns
+        lines[short(place) if place.line else ""] += max(0, ran.ns - spared.get(stack, 0))
     whole = lines.total()  # of steps summed up only their sum is recorded
     return {line: busy * ns / whole for line, ns in lines.items() if line and ns}
 
@@ -84,3 +87,22 @@ def waited(run: Fold, busy: float) -> str:
     named = [f"{name} ({duration(ns / 1e9)})" if len(lines) > 1 else name for name, ns in lines.most_common()]
     at = enumerated(named, NAMED)
     return f" The host waited for it at {at}: about {duration(total / 1e9)} in all, by {plural(count, 'look')}."
+
+
+def seen_at(
+    names: Names, looks: Mapping[tuple[int, str], int]
+) -> tuple[defaultdict[str, float], defaultdict[str, float]]:
+    """ns by line of the user's, and what of a library's it ran for most of that: of imports, and of the program."""
+    imports, lines = defaultdict[str, float](float), defaultdict[str, float](float)
+    below: defaultdict[Place, Counter[int]] = defaultdict(Counter)  # the user's line -> stack -> ns
+    for (stack, state), ns in looks.items():
+        place = users(names.place(stack))
+        if state != "import" and place.line:
+            below[place][stack] += ns
+        else:
+            at = short(place) if place.line else place.file.removeprefix("at ") or "a library"  # "at exit"
+            (imports if state == "import" else lines)[at] += ns
+    for place, stacks in below.items():
+        inner = innermost(names, stacks, place)
+        lines[f"{short(place)}{f' in {inner.acting.func}' * bool(inner.library)}"] += stacks.total()
+    return imports, lines

@@ -30,7 +30,7 @@ _NUMPY = frozenset({"np", "numpy"})
 _LARGE = 1_024  # bytes of data that comes again: numbers and positions come by chance
 _MANY = 200  # operations of a function: fewer are set-up
 _EACH_NS = 200_000  # that one takes Python, on a busy machine: what is beyond is the jitted function's
-_LONGEST_NS = 2_000_000  # the same, of those that call Python functions to be traced
+_LONGEST_NS = 5_000_000  # the same, of those that call Python functions to be traced
 
 
 _Loop = tuple[str, str, int]  # file, function and line of its head; below 0 a comprehension
@@ -253,6 +253,20 @@ def compiled_first(facts: Facts, finding: Finding) -> First:
     told = {int(stack) for (stack,) in finding.counted.keys}
     found = (one.first for one in facts.once(bodies).values() if not told.isdisjoint(one.counts))
     return next((one for one in found if one.ns), First())
+
+
+def spared_at(facts: Facts, finding: Finding) -> dict[int, int]:
+    """ns of the device's work, by stack, that the operations of an ``op_by_op`` finding take and one program spares."""
+    if finding.kind != "op_by_op" or not isinstance(finding.counted, Matching):
+        return {}
+    told = {int(stack) for (stack,) in finding.counted.keys}
+    kept = next((one.kept_ns for one in facts.once(bodies).values() if not told.isdisjoint(one.counts)), 0)
+    ran = {stack: facts.run.ran_at[stack].ns for stack in told if stack in facts.run.ran_at}
+    every = sum(
+        there.ns for there in facts.run.ran_at.values()
+    )  # of steps summed up only the device's time is recorded
+    took = facts.idle.busy_s * 1e9 * sum(ran.values()) / max(1, every)
+    return {stack: round(ns * max(0.0, 1 - kept / took)) for stack, ns in ran.items() if took}
 
 
 def _are_in_steps(facts: Facts, stacks: Iterable[int]) -> bool:
