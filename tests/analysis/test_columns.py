@@ -157,7 +157,23 @@ LOOKED_AFTER: list[AnyEvent] = [
 ]
 
 
+#: One program that runs at two lines, in turn, on two devices.
+AT_TWO_LINES: list[AnyEvent] = [
+    event
+    for turn in range(4)
+    for event in (
+        *(Scope(name=0, t=turn * TICK, dur=0) for _ in range(2)),
+        *(
+            Execute(seq=1, program=0, t=turn * TICK, start=turn * TICK, end=turn * TICK, stack=stack, device=device)
+            for stack, device in ((0, 0), (0, 1), (1, 0))
+        ),
+        StepDigest(name=0, num=0, t=turn * TICK, dur=TICK, executions=0, busy=0, tracing=0),
+    )[: 6 if turn == 0 else 5]
+]
+
+
 @example(LOOKED_AFTER, [])
+@example(AT_TWO_LINES, [])
 @given(st.one_of(long_runs(), long_runs(), trainings(), streams.map(ordered)), places)
 def test_what_is_counted_at_once_is_what_is_counted_one_by_one(events: list[AnyEvent], cuts: list[int]) -> None:
     assert known(fold(events, cuts, columns=True).settled()) == known(fold(events, cuts, columns=False).settled())

@@ -256,6 +256,15 @@ def test_whoever_is_known_to_end_the_loop_is_advised_so_without_an_if() -> None:
     assert "to check for NaN" in stopped.purpose
 
 
+def test_a_value_that_an_environment_is_given_is_acted_on_whatever_its_answer_decides() -> None:
+    line, takers = "return int(jnp.argmax(net(seen)))", ("action = agent.act(seen)", "seen, ends = env.step(action)")
+    acts = advise_read(
+        "jax.Array: one number", "", line, 1, takers=(*takers, "if ends: seen = env.reset()"), func="act"
+    )
+    assert acts.purpose == "to act on it"
+    assert "a batch of environments at a time" in acts.advice
+
+
 def acted(code: str, bytes: int) -> str:
     """The advice on an agent that reads what it does in each turn."""
     story = Story()

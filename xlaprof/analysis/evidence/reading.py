@@ -357,11 +357,10 @@ def _way(op: str, via: str, name: str, read: Read) -> _Way:
         return _NOT_FINITE
     if use in (Use.INDEXES, Use.WHOLE, Use.OTHER) and read.words & _SEARCHES:
         return _POSITION
-    if use in (Use.LOGS, Use.WHOLE, Use.OTHER):
-        if read.words & _ACTS:
-            return _ACT
-        if op not in SCALARS and use == Use.OTHER:
-            return _HOST
+    if read.words & _ACTS and (use in (Use.LOGS, Use.WHOLE, Use.OTHER) or read.taker):
+        return _ACT  # whatever is decided by what the environment answers
+    if op not in SCALARS and use == Use.OTHER:
+        return _HOST
     return _USES[use]
 
 

@@ -182,7 +182,7 @@ def add_runs(run: Totals, part: Kinds) -> Column:
     for program, those in grouped(runs["program"]):
         times = calls[those]
         rhythm = run.add_runs(program, int(moment[those[-1]]), int(ran[those].sum()), int(times.sum()))
-        if (times == 1).all():
+        if (times == 1).all() and (np.diff(first[those]) >= 0).all():  # one that runs at several lines goes back
             rhythm.at_all(first[those].tolist())
         else:
             for turn, count in zip(first[those].tolist(), times.tolist(), strict=True):
