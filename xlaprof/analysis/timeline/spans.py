@@ -10,7 +10,7 @@ in the end is not drawn by itself before.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
 import msgspec
@@ -58,6 +58,16 @@ class Row(Generic[K]):
     def within(self, start: int, end: int) -> list[Stretch[K]]:
         """The stretches that lie in ``[start, end)``, if only in part."""
         return [one for one in self.whole if one.end > start and one.start < end]
+
+    def near(self, grain: int, start: int, end: int) -> Iterator[tuple[K, Iterable[tuple[int, tuple[int, int]]]]]:
+        """Of each kind the cells of ``grain`` of which some lie in ``[start, end)``: number, ns and stretches.
+
+        A row may have tens of thousands, and a step a few of them: those are looked up.
+        """
+        here = range(start // grain, -(-end // grain)) if self.cells else ()
+        for kind, cells in self.cells.items():
+            few = len(here) < len(cells)
+            yield kind, [(number, cells[number]) for number in here if number in cells] if few else cells.items()
 
     def by_cell(self) -> dict[int, list[tuple[K, int, int]]]:
         """Kind, ns and stretches of all that is in each cell."""

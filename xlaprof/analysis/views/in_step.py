@@ -186,8 +186,8 @@ def _clipped(one: Stretch[Any], start: int, end: int) -> int:
 def _sums(row: Row[Any], grain: int, start: int, end: int) -> dict[Any, tuple[int, int]]:
     """ns and stretches by kind in the row's cells, by the share of each cell that lies in ``[start, end)``."""
     found: dict[Any, list[float]] = {}
-    for kind, cells in row.cells.items():
-        for number, (ns, count) in cells.items():
+    for kind, cells in row.near(grain, start, end):
+        for number, (ns, count) in cells:
             share = (min(end, (number + 1) * grain) - max(start, number * grain)) / grain
             if share > 0:
                 sums = found.setdefault(kind, [0.0, 0.0])

@@ -135,9 +135,9 @@ def _cells(of: _Drawn, start: int, cell: int, width: int) -> tuple[Cell, ...]:
         for n in range(first + 1, past):
             owner[n] = part
         filled[past][part] = filled[past].get(part, 0) + until - past * cell
-    for kind, sums in of.row.cells.items():
+    for kind, sums in of.row.near(of.grain, start, end):
         part = of.part(kind)
-        for number, (ns, _) in sums.items():
+        for number, (ns, _) in sums:
             at = number * of.grain
             if start <= at < end:
                 here = filled[(at - start) // cell]
@@ -162,8 +162,8 @@ def _account(of: _Drawn, at: int, cell: int, begin: int) -> Account | None:
         text, place, blame = of.tell(best)
         return Account(text, (best.start - begin) / 1e9, (best.end - best.start) / 1e9, place, blame, len(inside))
     summed: dict[str, list[int]] = {}
-    for kind, cells in of.row.cells.items():
-        for number, (ns, count) in cells.items():
+    for kind, cells in of.row.near(of.grain, at, at + cell):
+        for number, (ns, count) in cells:
             if at <= number * of.grain < at + cell:
                 sums = summed.setdefault(of.part(kind), [0, 0])
                 sums[0] += ns
