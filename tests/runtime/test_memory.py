@@ -84,9 +84,11 @@ def test_the_sum_is_what_jax_has() -> None:
     loss = (alias.square().mean() + copy.sum()).requires_grad_()
     ours = jax.numpy.ones(1000)  # made without torch
     xr.sync()
+    before = all_there_is()
     info = xr.memory_info()
 
-    assert info.bytes_in_use + info.other_bytes == all_there_is()
+    # a thread of another test may let go of a buffer meanwhile
+    assert info.bytes_in_use + info.other_bytes in (before, all_there_is())
     assert info.other_bytes >= ours.nbytes
     assert info.limit_bytes is None or info.limit_bytes > info.bytes_in_use
     assert loss.shape == ()

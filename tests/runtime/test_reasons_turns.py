@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torch import nn
 import xlaprof.runtime as xr
 from xlaprof.analysis.run import Run
 from xlaprof.events import Compile
+from xlaprof.runtime.trace import source
 
 from .recorded_programs import RecordedProgram, record
 
@@ -98,6 +100,14 @@ def test_models_that_are_tried_in_turn_are_no_path_of_one_another(recorded: Call
 
     run = recorded(story)
     assert not [change for change in run.changes if change.removed]
+
+
+def test_a_model_is_known_though_one_that_is_gone_had_its_id() -> None:
+    gone, model = nn.Linear(2, 2), nn.Linear(29, 3).to("xla")
+    source.roots[id(model)] = weakref.ref(gone)
+    del gone
+    model(batch(2, 29).to("xla")).sum().item()
+    assert source.roots[id(model)]() is model
 
 
 def test_a_step_that_updates_some_of_the_same_parameters_is_no_other_models_turn(recorded: Callable) -> None:

@@ -47,6 +47,7 @@ def lengths(shown: str) -> list[float]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forth", [HOUR, -HOUR], ids=["forth and back", "back and forth"])
 async def test_the_clock_of_the_program_jumps(forth: float, story: Training, follow: Callable[..., LiveApp]) -> None:
     """Its monotonic one: no figure is longer than the jump, a step's are none of it, and the screen goes on."""

@@ -96,7 +96,8 @@ async def seen(app: LiveApp, pilot: Pilot[None]) -> str:
     return await painted(app, pilot)
 
 
-@pytest.mark.parametrize("size", EACH)
+@pytest.mark.slow
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_what_lies_above_the_panels(
     size: tuple[int, int], app: LiveApp, matches: Callable[[str, str], None]
 ) -> None:

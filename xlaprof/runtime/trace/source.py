@@ -130,8 +130,8 @@ def module_path() -> str:
             if isinstance(owner, torch.nn.Module):
                 names.append(type(owner).__name__)
                 outermost = owner
-    if outermost is not None and id(outermost) not in roots:
-        if len(roots) >= _ROOTS:
+    if outermost is not None and ((known := roots.get(id(outermost))) is None or known() is not outermost):
+        if len(roots) >= _ROOTS:  # the id of a module that is gone comes again
             roots.clear()
         roots[id(outermost)] = weakref.ref(outermost)
     return "/".join(reversed(names))
