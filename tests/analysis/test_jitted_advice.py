@@ -383,12 +383,8 @@ def test_a_read_behind_many_turns_of_the_loop_is_the_programs_log(turns: int, to
     assert bool(story.found("transfer")) is told
 
 
-@pytest.mark.parametrize(("spent", "told"), [(2, False), (8, True)])
-def test_what_calls_a_function_back_was_chosen_and_needs_its_value(spent: float, told: bool) -> None:
-    """SciPy's search evaluates on the device: told where the waits are a quarter of the run, with what spares them."""
-    story = Jitted()
-    search = ("best = minimize(misfit, start)",)
-    read = story.line(44, "return float(value)", func="fit.<locals>.misfit", outer=(90,), loops=(0, 88), takers=search)
+def _read_in_each_turn(story: Jitted, read: int, spent: float) -> None:
+    """240 turns with a program, a read, and the host's ``spent`` ms behind it."""
     for turn in range(240):
         with story.step("step"):
             if turn == 0:
@@ -397,6 +393,15 @@ def test_what_calls_a_function_back_was_chosen_and_needs_its_value(spent: float,
             story.spend(2)
             story.read(read, "jax.Array: one number")
             story.spend(spent)
+
+
+@pytest.mark.parametrize(("spent", "told"), [(2, False), (8, True)])
+def test_what_calls_a_function_back_was_chosen_and_needs_its_value(spent: float, told: bool) -> None:
+    """SciPy's search evaluates on the device: told where the waits are a quarter of the run, with what spares them."""
+    story = Jitted()
+    search = ("best = minimize(misfit, start)",)
+    read = story.line(44, "return float(value)", func="fit.<locals>.misfit", outer=(90,), loops=(0, 88), takers=search)
+    _read_in_each_turn(story, read, spent)
     found = story.found("transfer")
     assert bool(found) is told
     if found:
@@ -409,14 +414,7 @@ def test_what_is_looked_up_in_a_table_of_texts_is_needed_on_the_host(spent: floa
     story = Jitted()
     ends = ('if NAMES[note] == "|": break',)
     read = story.line(44, "note = int(draw(melody))", func="compose", loops=(40,), takers=ends)
-    for turn in range(240):
-        with story.step("step"):
-            if turn == 0:
-                story.made()
-            story.execute("step", 10, story.call)
-            story.spend(2)
-            story.read(read, "jax.Array: one number")
-            story.spend(spent)
+    _read_in_each_turn(story, read, spent)
     found = story.found("transfer")
     assert bool(found) is told
     if found:

@@ -251,7 +251,7 @@ def test_calls_that_come_fast_are_told_together_and_counted_all(tmp_path: Path) 
     done = record(tmp_path / "run.log", program)
     assert sum(one.calls for one in done.of(Execute)) == 5_000
     assert len(done.of(Execute)) < 600
-    assert sum(there.count for there in Run().feed_all(done.events).ran_at.values()) == 5_000
+    assert sum(there.count for there in Run().feed_all(done.events).executed_at.values()) == 5_000
 
 
 def test_quick_calls_are_counted_at_their_line_and_by_their_function_in_whatever_order(tmp_path: Path) -> None:

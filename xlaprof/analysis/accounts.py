@@ -30,7 +30,14 @@ from xlaprof.analysis.model import Account, CompiledFunctions, Finding, Place
 from xlaprof.analysis.necessary import SPARED, necessary
 from xlaprof.analysis.places import short, users
 from xlaprof.analysis.principles import HABIT, LOOKED_NS, NAMED, WORTH_SAYING
-from xlaprof.analysis.recompiles.eager import compiled_again, compiled_first, idle_at, looks_beside, spared_at
+from xlaprof.analysis.recompiles.eager import (
+    compiled_again,
+    compiled_first,
+    idle_at,
+    looks_beside,
+    operations_of,
+    spared_at,
+)
 from xlaprof.analysis.recompiles.jit_calls import JAX
 from xlaprof.analysis.recompiles.jit_section import one_by_one
 from xlaprof.analysis.timeline import host
@@ -359,7 +366,7 @@ def _busy(facts: Facts, findings: tuple[Finding, ...], ns: float) -> _Bill:
     """A program runs while it calls Python; arrays that are written part by part outside of jit are copied; operations
     outside of jit are programs that take longer than they do as one."""
     bill, left = _Bill("busy", remark=waited(facts.run, ns)), {"busy": ns}
-    ran, spared = sum(there.ns for there in facts.run.ran_at.values()), Counter[int]()
+    ran, spared = sum(there.ns for there in facts.run.executed_at.values()), Counter[int]()
     for finding in findings:
         if finding.kind == "host_callback" or (finding.kind == "donation" and isinstance(finding.counted, Matching)):
             bill.explain(finding, _take(left, left, finding.cost_s * 1e9))
@@ -389,8 +396,7 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
             bill.explain(finding, _take(idle, [host.UPLOAD], finding.cost_s * 1e9))
         if looked_up(finding):
             bill.explain(finding, _take(idle, [host.OTHER, host.DATA], finding.cost_s * 1e9))
-        elif finding.kind == "op_by_op" and isinstance(finding.counted, Matching):
-            own = {int(stack) for (stack,) in finding.counted.keys}
+        elif own := operations_of(finding):
             again = sum(compiled_again(facts, stack) for stack in own) + compiled_first(facts, finding).ns
             there = max(finding.cost_s * 1e9 - again, idle_at(facts, finding.place, idle))
             bill.explain(finding, _take(idle, list(idle), there))
@@ -412,7 +418,8 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
 
 def _unseen(facts: Facts) -> str:
     """Where looks at the main thread found it."""
-    most = nlargest(NAMED, lines := seen_at(facts.names, facts.run.looks)[1], key=lines.__getitem__)
+    _, lines = seen_at(facts.names, facts.run.looks)
+    most = nlargest(NAMED, lines, key=lines.__getitem__)
     return f"{_UNSEEN} (the main thread was seen at {', '.join(most)})" if most else _UNSEEN
 
 
@@ -421,7 +428,7 @@ def _looked(facts: Facts, ns: float) -> Iterator[tuple[str, float]]:
 
     At a line that calls programs, or runs operations, the host hands them over; compiling there counts as that.
     """
-    ran = sorted(facts.run.ran_at, key=facts.run.executions)
+    ran = sorted(facts.run.executed_at, key=facts.run.executions)
     calls = {place.at: place for place in map(facts.place, ran)}  # the most frequent last
     handed, own = dict[str, _Parts](), _Parts(float)
     for stack, took in looks_beside(facts, facts.run.jit.compiled_at)[1].items():

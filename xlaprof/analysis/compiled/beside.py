@@ -70,7 +70,7 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
     names, running, spine = facts.names, facts.running_s * 1e9, _Spine(facts)
     jit = facts.run.jit
     compiles = (*jit.compiled_at, *(stack for stack, _ in jit.functions))  # a function is traced there
-    ran = {facts.place(stack).at for stack in (*facts.run.ran_at, *compiles)}
+    ran = {facts.place(stack).at for stack in (*facts.run.executed_at, *compiles)}
     apart = {place.at for place in asked_for(facts)} | runs_at(facts)  # a finding of its own; no call beside it
     free = running - sum(device.busy for device in facts.run.devices())  # what a faster host can gain
     calls: defaultdict[tuple[object, str], Counter[tuple[int, str]]] = defaultdict(Counter)

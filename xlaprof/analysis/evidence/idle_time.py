@@ -68,7 +68,7 @@ def busy_lines(run: Fold, busy: float, spared: Mapping[int, int]) -> dict[str, f
     """ns of the ``busy`` ones of a device, by the line that had it run its programs; without those that are
     ``spared`` there, by stack."""
     lines: Counter[str] = Counter()
-    for stack, ran in run.ran_at.items():
+    for stack, ran in run.executed_at.items():
         place = users(run.names.place(stack))
         lines[short(place) if place.line else ""] += max(0, ran.ns - spared.get(stack, 0))
     whole = lines.total()  # of steps summed up only their sum is recorded

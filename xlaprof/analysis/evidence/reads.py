@@ -187,7 +187,7 @@ class Reads:
         if facts.barriers or not loop.line:
             return False
         often = HABIT * max(1, self.tally.rhythm.steps)
-        ran = facts.run.ran_at.items()
+        ran = facts.run.executed_at.items()
         calls = (stack for stack, there in ran if there.count >= often and stack not in facts.run.jit.outside)
         return any(head(facts.names.loop(call)) == head(loop) for call in calls)
 
@@ -408,7 +408,7 @@ def _after_epoch(facts: Facts, stack: int, tally: ReadTally) -> bool:
     """Whether the reads lie in a loop around that of the barriers, of the training steps, or, where there are no
     barriers, of JAX's jitted functions: once for many steps."""
     if not facts.barriers:
-        calls = (call for call in facts.run.ran_at if call not in facts.run.jit.outside)
+        calls = (call for call in facts.run.executed_at if call not in facts.run.jit.outside)
         seldom = MANY * tally.count <= facts.step_count
         return seldom and any(facts.names.is_outside(stack, call) for call in calls)
     return any(

@@ -59,7 +59,7 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     _add(mine.fallbacks, theirs.fallbacks, pair)
     mine.alive.merge(theirs.alive, ids)
     _add(mine.sites, {place: replace(site, loop=stack(site.loop)) for place, site in theirs.sites.items()}, stack)
-    _add(mine.ran_at, theirs.ran_at, stack)
+    _add(mine.executed_at, theirs.executed_at, stack)
     add_counts(mine.breaks, theirs.breaks, lambda key: (stack(key[0]), key[1], text(key[2])))
     mine.torch_compile.merge(theirs.torch_compile, ids)
     mine.cuda_graphs.merge(theirs.cuda_graphs, ids)

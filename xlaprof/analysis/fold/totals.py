@@ -60,7 +60,7 @@ class Totals(ReadsAndFallbacks):
         self.program_busy: dict[int, int] = {}  # program -> ns the device was busy with it
         self.program_rhythms: dict[int, Rhythm] = {}  # program -> its turns among the executions at its barrier
         self.cuts = Cuts()
-        self.ran_at: dict[int, Timed] = {}  # stack -> executions there, and how long the device was busy with them
+        self.executed_at: dict[int, Timed] = {}  # stack -> executions there, and how long the device was busy with them
         self.pauses: dict[tuple[int, int], PauseTally] = {}  # (stack, DATA or GC)
         self.batches: list[ev.Batches] = []
         # what looks at the main thread found before the first program, since, and in waits (a batch, the device)
@@ -366,7 +366,7 @@ class Totals(ReadsAndFallbacks):
         if event.trigger != "read":
             self.graph_cut = True
         if program in self.programs or len(self.programs) < PROGRAMS:
-            there = tally_of(self.ran_at, event.stack, PLACES, 0, Timed)
+            there = tally_of(self.executed_at, event.stack, PLACES, 0, Timed)
             there.add(calls, ran)
             self.add_runs(program, event.t, ran, calls).at_each(there.count - calls + 1, calls)
         self.cuts.add(event)
@@ -378,7 +378,7 @@ class Totals(ReadsAndFallbacks):
         self.cover(event.t, end)
 
     def executions(self, stack: int) -> int:
-        return self.ran_at[stack].count if stack in self.ran_at else 0
+        return self.executed_at[stack].count if stack in self.executed_at else 0
 
     def add_runs(self, program: int, moment: int, ns: int, times: int) -> Rhythm:
         """A program ran ``times``, for ``ns`` in all, last at ``moment``; the rhythm is to count in which turns."""

@@ -124,7 +124,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     again_ns = facts.once(again_outside)
     spent = {}
     for body, one in many.items():  # what a line did for longer than its operations can take was something else
-        most = sum(outside[at] * _LONGEST_NS + facts.run.ran_at.get(at, Timed()).ns for at in one)
+        most = sum(outside[at] * _LONGEST_NS + facts.run.executed_at.get(at, Timed()).ns for at in one)
         spent[body] = max(0, min(looks[body] - sum(again_ns[stack] for stack in one), most))
     found = {}
     for body, ns in spent.items():
@@ -246,25 +246,27 @@ def _first(facts: Facts, body: Body, stacks: list[int]) -> First:
     return First(took, programs) if dear and again and _are_around_steps(facts, stacks) else First()
 
 
+def operations_of(finding: Finding) -> set[int]:
+    """Stacks of the operations that an ``op_by_op`` finding counts; none of another."""
+    if finding.kind != "op_by_op" or not isinstance(finding.counted, Matching):
+        return set()
+    return {int(stack) for (stack,) in finding.counted.keys}
+
+
 def compiled_first(facts: Facts, finding: Finding) -> First:
     """Such compiling that an ``op_by_op`` finding tells of."""
-    if finding.kind != "op_by_op" or not isinstance(finding.counted, Matching):
-        return First()
-    told = {int(stack) for (stack,) in finding.counted.keys}
+    told = operations_of(finding)
     found = (one.first for one in facts.once(bodies).values() if not told.isdisjoint(one.counts))
     return next((one for one in found if one.ns), First())
 
 
 def spared_at(facts: Facts, finding: Finding) -> dict[int, int]:
     """ns of the device's work, by stack, that the operations of an ``op_by_op`` finding take and one program spares."""
-    if finding.kind != "op_by_op" or not isinstance(finding.counted, Matching):
-        return {}
-    told = {int(stack) for (stack,) in finding.counted.keys}
+    told = operations_of(finding)
     kept = next((one.kept_ns for one in facts.once(bodies).values() if not told.isdisjoint(one.counts)), 0)
-    ran = {stack: facts.run.ran_at[stack].ns for stack in told if stack in facts.run.ran_at}
-    every = sum(
-        there.ns for there in facts.run.ran_at.values()
-    )  # of steps summed up only the device's time is recorded
+    ran = {stack: facts.run.executed_at[stack].ns for stack in told if stack in facts.run.executed_at}
+    # of steps that were summed up only the device's time as a whole is known
+    every = sum(there.ns for there in facts.run.executed_at.values())
     took = facts.idle.busy_s * 1e9 * sum(ran.values()) / max(1, every)
     return {stack: round(ns * max(0.0, 1 - kept / took)) for stack, ns in ran.items() if took}
 
@@ -366,7 +368,7 @@ def _mixed(facts: Facts) -> dict[tuple[str, int], int]:
     outside, ran = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for stack, one in facts.run.jit.outside.items():
         outside[facts.place(stack).at] += one.count
-    for stack, there in facts.run.ran_at.items():
+    for stack, there in facts.run.executed_at.items():
         ran[facts.place(stack).at] += there.count
     calls = facts.once(jitted_calls).difference(facts.place(stack).at for stack in facts.once(in_comprehensions))
     most = {at: outside[at] * (outside[at] >= NEARLY_ALL * (outside[at] + ran[at])) for at in calls}

@@ -33,7 +33,7 @@ _OPS = 32  # bits of the id of an operation, beside that of a stack
 def check_runs(run: Totals, runs: Kind) -> None:
     """Raise :class:`NotVectorizable` for executions that are new, or out of order."""
     require_known(run.programs, runs, "program")
-    require_known(run.ran_at, runs, "stack")
+    require_known(run.executed_at, runs, "stack")
     ran = runs["end"] - runs["start"]
     require(bool((ran < MOST).all() and (np.diff(runs["end"]) >= 0).all()))
     for_reads = runs.flags("for_read")
@@ -176,7 +176,7 @@ def add_runs(run: Totals, part: Kinds) -> Column:
     run.executed.add(int(calls.sum()), int(ran.sum()))
     first = np.empty(len(runs), np.int64)
     for one, those in grouped(stack):
-        there = run.ran_at[one]
+        there = run.executed_at[one]
         first[those] = there.count + np.cumsum(calls[those]) - calls[those] + 1
         there.add(int(calls[those].sum()), int(ran[those].sum()))
     for program, those in grouped(runs["program"]):
