@@ -46,6 +46,7 @@ ELSEWHERE = {
     "Make this call during warm-up": _PAGES,
     "Call what torch.compile returns": _PAGES,
     "to XLA for good": _PAGES,
+    "Compute it once, before the loop that calls": _PAGES,
     "Write the loop with jax.lax.scan": _PAGES,
     "into one function under jax.jit: one dispatch for all": _PAGES,
     "Leave it out of the loop: what is dispatched": _PAGES,

@@ -18,7 +18,7 @@ import xlaprof
 from sources.jitted import Told, told
 from xlaprof.analysis.model import JitProgramStat
 from xlaprof.events import JitProgram, Undonated
-from xlaprof.sources.jax import programs
+from xlaprof.sources.jax import arguments
 from xlaprof.sources.jax.collectives import exchanges
 
 SIDE = 1024  # 4 MiB an array
@@ -298,7 +298,7 @@ class _Array:
 
 
 def test_an_array_that_another_thread_holds_in_passing_is_none_that_the_program_keeps() -> None:
-    leaf, other = programs._Leaf(0, "tables", 4 << 20), programs._Leaf(0, "tables", 4 << 20)
+    leaf, other = arguments._Leaf(0, "tables", 4 << 20), arguments._Leaf(0, "tables", 4 << 20)
     passing, kept = _Array(), _Array()
     leaf.of.append(weakref.ref(passing))
     assert not leaf.is_held(())

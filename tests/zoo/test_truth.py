@@ -52,7 +52,7 @@ def test_truths_name_lines_of_their_program(told: Story) -> None:
 
 
 #: kinds that programs of JAX alone have, or that are tested with them
-OF_JAX = {"unrolled_loop", "op_by_op", "device_wait", "donation", "host_callback"}
+OF_JAX = {"unrolled_loop", "op_by_op", "device_wait", "donation", "host_callback", "repeated_work"}
 #: a graph that takes minutes, what a program asks for, what needs a GPU, what runs for seconds without a device
 TESTED_ELSEWHERE = {"compile_cost", "frozen", "cuda_graph", "uncompiled"}
 

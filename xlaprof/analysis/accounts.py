@@ -368,7 +368,8 @@ def _busy(facts: Facts, findings: tuple[Finding, ...], ns: float) -> _Bill:
     bill, left = _Bill("busy", remark=waited(facts.run, ns)), {"busy": ns}
     ran, spared = sum(there.ns for there in facts.run.executed_at.values()), Counter[int]()
     for finding in findings:
-        if finding.kind == "host_callback" or (finding.kind == "donation" and isinstance(finding.counted, Matching)):
+        copies = finding.kind == "donation" and isinstance(finding.counted, Matching)
+        if copies or finding.kind in ("host_callback", "repeated_work"):
             bill.explain(finding, _take(left, left, finding.cost_s * 1e9))
         spared.update(at := spared_at(facts, finding))
         bill.explain(finding, _take(left, left, ns * sum(at.values()) / max(1, ran)))

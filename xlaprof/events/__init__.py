@@ -1,7 +1,5 @@
-"""The schema of a recording: one frozen struct per kind of event.
-
-Every source (the embedded runtime, Dynamo, a profile on disk) yields these, and every report is derived from them. A
-``run.log`` is JSON Lines of them, first a :class:`Header`.
+"""The schema of a recording: one frozen struct per kind of event. Every source (the embedded runtime, Dynamo, JAX, a
+profile on disk) yields these. A ``run.log`` is JSON Lines of them, first a :class:`Header`.
 
 Conventions
 -----------
@@ -42,7 +40,16 @@ from .dynamo import (
     TimedGraph,
 )
 from .graph_diff import Block, Change, Difference, GraphDiff, Loop, Operation
-from .jit import ArgumentChange, Collective, HostCallbacks, JitCompile, JitProgram, OutsideOperations, Undonated
+from .jit import (
+    ArgumentChange,
+    Collective,
+    HostCallbacks,
+    JitCompile,
+    JitProgram,
+    OutsideOperations,
+    RepeatedWork,
+    Undonated,
+)
 from .looks import Look, Sample
 from .torch_tpu import TorchTpuBatch
 
@@ -77,6 +84,7 @@ __all__ = [
     "Operation",
     "OutsideOperations",
     "Recompile",
+    "RepeatedWork",
     "Sample",
     "TimedGraph",
     "TorchTpuBatch",

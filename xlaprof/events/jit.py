@@ -110,3 +110,17 @@ class Undonated(Event, frozen=True, tag="undonated"):
     bytes: Count = 0  # of all devices, in each call
     calls: Count = 0  # looked at; nothing held them after any of these
     library: String = ""  # whose wrapper of ``jax.jit`` it is: "equinox", "flax"; "": none
+
+
+class RepeatedWork(Event, frozen=True, tag="repeated"):
+    """What a program computes from arguments that were the same arrays in each call, or from none: again and again."""
+
+    t: Ns
+    func: Id  # Text id: the function's name
+    stack: Id = 0  # Stack id: the user's line that called it
+    line: Id = 0  # Stack id: the line that asked for the dearest operation of it; 0: not known
+    operation: String = ""  # that one, as JAX calls it: "eigh"
+    shape: List[Count] = []  # of its result
+    arguments: List[String] = []  # names of the arguments that it depends on; empty: it depends on none
+    share: Count = 0  # thousandths of the program's work, by an estimate from shapes
+    calls: Count = 0  # looked at

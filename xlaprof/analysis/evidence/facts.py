@@ -259,6 +259,10 @@ class Facts:
         beside = self.idle.busy_s - self.busy_s(own)
         return min(beside, seconds, seconds * beside / self.uncompiling_s) if self.uncompiling_s else 0.0
 
+    def won_back_s(self, busy: float) -> float:
+        """What the host wins back of seconds of the device that are spared: what it waited, or what was hidden."""
+        return min(busy, max(self.hidden_s(busy), sum(tally.wait for tally in self.run.reads.values()) / 1e9))
+
     @property
     def working_s(self) -> float:
         """The time of the steps without compiles; without steps, the device's window."""

@@ -66,7 +66,7 @@ def _rewritten(facts: Facts, stack: int, array: str, busy: float) -> Finding:
         count=facts.run.jit.outside[stack].events,
         counted=Matching(OutsideOperations, ("stack",), frozenset({(stack,)})),
         cost_s=busy,
-        gain_s=_won_back_s(facts, busy),
+        gain_s=facts.won_back_s(busy),
         cause=(
             f"{array} is written in part, outside of any jitted function: a new array is made each time, and all of "
             f"{array} is copied into it. The device was busy for {duration(busy)} with what runs there."
@@ -97,7 +97,7 @@ def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None
         count=runs,
         counted=Known((Moment(event.t, 0, runs, size_text(event.bytes)),)),
         cost_s=(within or device) / 1e9,
-        gain_s=None if within else _won_back_s(facts, device / 1e9),
+        gain_s=None if within else facts.won_back_s(device / 1e9),
         cut=replay.doing(call.causes) if call is not None and within else None,
         cause=(
             f"{function} makes results beside {listed}, {size_text(event.bytes)} in {plural(event.arrays, 'array')}, "
@@ -118,11 +118,6 @@ def _finding(facts: Facts, event: Undonated, share: float, call: Activity | None
         trifle=False,
         discriminator=function,
     )
-
-
-def _won_back_s(facts: Facts, busy: float) -> float:
-    """What the host wins back of seconds of the device that are spared."""
-    return min(busy, max(facts.hidden_s(busy), sum(tally.wait for tally in facts.run.reads.values()) / 1e9))
 
 
 KIND = Kind(find, blamed_for=("max_memory",))

@@ -12,7 +12,15 @@ from xlaprof.analysis.names import Ids
 from xlaprof.analysis.principles import HABIT, KEPT
 from xlaprof.analysis.sums import RECORDS, Tally, add_bounded, kept
 from xlaprof.analysis.timeline.rhythm import Rhythm
-from xlaprof.events import DeviceWait, HostCallbacks, JitCompile, JitProgram, OutsideOperations, Undonated
+from xlaprof.events import (
+    DeviceWait,
+    HostCallbacks,
+    JitCompile,
+    JitProgram,
+    OutsideOperations,
+    RepeatedWork,
+    Undonated,
+)
 
 MANY = 16  # times that a line makes the same operation in a program: it may be a loop's
 
@@ -100,6 +108,7 @@ class Jit:
         self.unrolled: list[JitCompile] = []  # programs that one line made many operations of
         self.needs: dict[tuple[int, int], Needs] = {}  # (function's name, stack of the line that calls it)
         self.undonated: list[Undonated] = []
+        self.repeated: dict[tuple[int, int], RepeatedWork] = {}  # of the latest program: (function's name, stack)
         self.waits: dict[int, WaitTally] = {}  # by stack of the line
         self.outside: dict[int, Counted] = {}  # by stack of the line
         self.callbacks: dict[int, Counted] = {}  # the same
@@ -108,6 +117,7 @@ class Jit:
             OutsideOperations: self.on_outside,
             HostCallbacks: self.on_callbacks,
             JitProgram: self.on_program,
+            RepeatedWork: self.on_repeated,
             Undonated: self.on_undonated,
         }
 
@@ -153,6 +163,10 @@ class Jit:
         if len(self.undonated) < RECORDS:
             self.undonated.append(event)
 
+    def on_repeated(self, event: RepeatedWork) -> None:
+        if len(self.repeated) < RECORDS:
+            self.repeated[event.func, event.stack] = event
+
     def on_wait(self, event: DeviceWait, step: int) -> None:
         tally = kept(self.waits, event.stack, RECORDS, WaitTally)
         tally.count += 1
@@ -188,6 +202,8 @@ class Jit:
             self._add_needs(largest, need.programs)
         for undonated in other.undonated[: RECORDS - len(self.undonated)]:
             self.undonated.append(ids.mapped(undonated, ("stack",), ("func",)))
+        for repeated in other.repeated.values():
+            self.on_repeated(ids.mapped(repeated, ("stack", "line"), ("func",)))
         for (place, name), theirs in other.functions.items():
             name = ids.text(name)
             mine = self.functions.setdefault((ids.stack(place), name), JitTally(name))

@@ -22,6 +22,7 @@ from .jit_calls import JAX, compiled_outside, sort_out
 
 _APART_S = 500e-6  # runs that are shorter on average were told several at a time
 _WORTH = 1 << 20  # bytes that are worth a line
+_COMPILE_NOTHING = ("donation", "repeated_work")  # kinds of findings on jitted functions
 
 
 class OneByOne(NamedTuple):
@@ -88,7 +89,7 @@ def _stat(facts: Facts, place: int, tally: JitTally) -> FunctionStat:
 def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Iterator[Charge]:
     functions = facts.run.jit.functions.values()
     outside = sum(one.dur for one in functions if not one.name) / 1e9
-    compiled = (one for one in findings if one.operation == JAX and one.kind != "donation")  # that is no compilation
+    compiled = (one for one in findings if one.operation == JAX and one.kind not in _COMPILE_NOTHING)
     told = [compiled_first(facts, one) for one in findings]
     again = min(total, sum(one.cost_s for one in compiled) + sum(one.ns for one in told) / 1e9)
     known = facts.once(sort_out)

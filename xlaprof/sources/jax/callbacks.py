@@ -18,7 +18,7 @@ from xlaprof.recording import recorder
 from xlaprof.recording.stacks import RawFrame, is_library
 
 from . import internals
-from .unrolled import lines
+from .jaxprs.unrolled import lines
 
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder

@@ -30,6 +30,7 @@ from xlaprof.recording.stack_sampler import StackSampler, Target
 from xlaprof.recording.stacks import RawFrame
 
 from . import internals, programs
+from .arguments import Arguments
 from .sites import Places, Site, switches
 from .texts import Texts
 from .uploads import NOT_SENT, Sending, Uploads
@@ -202,11 +203,11 @@ class Device:
             self._lines.add(stack)
         return site
 
-    def compiled(self, name: str, frames: tuple[RawFrame, ...], begun: int) -> None:
+    def compiled(self, name: str, frames: tuple[RawFrame, ...], begun: int, jaxpr: Any) -> None:
         """A call of a function of the program's had to be compiled: the slot is not for such calls."""
         rec = self._rec
         site = self._site(name, frames, rec.stack(frames), True)
-        site.fresh = True
+        site.fresh, site.jaxpr = True, jaxpr
         self._steps.visited(site, begun, rec.thread())
 
     def _executing(self, theirs: Any) -> Any:
@@ -285,7 +286,10 @@ class Device:
         site.fresh = False
         if site.own and miss is not None and executable not in self._asked:
             self._asked.add(executable)
-            site.arguments = programs.Arguments(miss, out)
+            arguments = site.arguments = Arguments(miss, out, site.jaxpr)
+            site.jaxpr = None
+            if arguments.same is not None:
+                self._handed.put(arguments.same.look)
             self._handed.put(
                 functools.partial(programs.tell, rec, executable, site.name, site.stack, site.program, now)
             )

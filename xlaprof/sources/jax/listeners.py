@@ -21,10 +21,10 @@ from . import internals
 from .callbacks import Callbacks
 from .calls import Calls
 from .device import Device
+from .jaxprs.unrolled import content, unrolled
 from .reads import Reads
 from .steps import Steps
 from .texts import Texts
-from .unrolled import content, unrolled
 
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
@@ -56,7 +56,7 @@ class _Open(msgspec.Struct):
     written: bool = False  # to the persistent cache
     program: Unrolled = Unrolled(0)
     content: int = 0
-    jaxpr: Any = None  # what is lowered, where its text is kept
+    jaxpr: Any = None  # what is lowered
 
 
 class _Local(threading.local):
@@ -169,7 +169,7 @@ class Listeners:
             rec.emit(events.Compiling(now, 0, place, "jit", rec.thread(), None, _NAMES[event], spent, name))
         if event == _LOWER and not top.ours and (jaxpr := internals.lowered()) is not None:
             top.program, top.content = unrolled(jaxpr), content(jaxpr)
-            top.jaxpr = jaxpr if self._rec.keeps_code else None
+            top.jaxpr = jaxpr
 
     def _end(self, event: str) -> None:
         open_ = self._local.open
@@ -206,7 +206,7 @@ class Listeners:
             code = rec.stack((compared.place,)) if compared.place is not None else 0
             cleared = rec.stack(compared.cleared) if any(one.kind == "evicted" for one in changes) else 0
             if code and made.frames:
-                self._device.compiled(compared.name, made.frames, made.start)
+                self._device.compiled(compared.name, made.frames, made.start, made.jaxpr)
         number = 0
         if rec.keeps_code and (made.miss is None or self._device.is_own(made.miss.fun)):
             number = self._texts.compiled(made.func, made.jaxpr, made.miss, place)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xlaprof.recording.stacks import RawFrame
 
 if TYPE_CHECKING:
-    from .programs import Arguments
+    from .arguments import Arguments
 
 try:
     from resource import RUSAGE_THREAD, getrusage
@@ -111,8 +111,8 @@ class Site:
     """A place that calls a jitted function."""
 
     __slots__ = (
-        "arguments", "at", "calls", "code", "every", "frames", "fresh", "fun", "last", "lengths", "name", "owed", "own",
-        "path", "program", "ran", "runs", "sent", "skip", "stack", "then", "told", "uploads", "visits",
+        "arguments", "at", "calls", "code", "every", "frames", "fresh", "fun", "jaxpr", "last", "lengths", "name",
+        "owed", "own", "path", "program", "ran", "runs", "sent", "skip", "stack", "then", "told", "uploads", "visits",
     )  # fmt: skip
 
     def __init__(self, program: int, name: str, frames: tuple[RawFrame, ...], stack: int, own: bool) -> None:
@@ -124,6 +124,7 @@ class Site:
         self.code: CodeType | None = None
         self.at = -1
         self.arguments: Arguments | None = None  # those of its latest program, while they are looked at
+        self.jaxpr: Any = None  # of the program that its call has just made, until that ran
         self.path: tuple[Any, ...] | None = None  # to the smallest result, within plain containers
         self.calls = self.visits = self.skip = self.last = self.ran = self.told = 0
         self.every = 1  # calls that are told as one

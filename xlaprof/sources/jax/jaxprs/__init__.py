@@ -1,0 +1,1 @@
+"""What a jaxpr tells of a program before it is lowered."""
