@@ -18,7 +18,7 @@ from xlaprof.recording.stacks import RawFrame
 
 from .unrolled import lines
 
-_MOST = 20_000  # operations looked at: of a larger program nothing is said
+_MOST = 20_000  # operations looked at, those of a loop some three times: of a larger program nothing is said
 _TURNS = 100  # of a loop that ends by a value, at most
 _PARTS = 64  # told apart, by the arguments that they depend on
 
@@ -73,13 +73,16 @@ class Part(msgspec.Struct):
 
 
 class _Times(NamedTuple):
-    """How often something runs in a call."""
+    """How often something runs in a call; never: it is only asked what depends on what."""
 
     least: float = 1
     most: float = 1
 
     def turns(self, least: int, most: int) -> _Times:
         return _Times(self.least * least, self.most * most)
+
+
+_NEVER = _Times(0, 0)
 
 
 class _Work:
@@ -125,7 +128,7 @@ def repeated(found: Sequence[Part], same: int) -> tuple[float, Part | None]:
     return least / max(1.0, least + rest), max(again, key=lambda part: part.dearest, default=None)
 
 
-def _walk(jaxpr: Any, given: Sequence[int], work: _Work | None, times: _Times, around: Sequence[Any]) -> list[int]:
+def _walk(jaxpr: Any, given: Sequence[int], work: _Work, times: _Times, around: Sequence[Any]) -> list[int]:
     """On what each result depends, ``given`` on what each argument does. ``around``: the calls that it is in."""
     depends = dict(zip(jaxpr.invars, given, strict=True))
 
@@ -133,10 +136,9 @@ def _walk(jaxpr: Any, given: Sequence[int], work: _Work | None, times: _Times, a
         return 0 if hasattr(atom, "val") else depends.get(atom, 0)
 
     for equation in _wanted(jaxpr):
-        if work is not None:
-            work.left -= 1
-            if work.left < 0:
-                break
+        work.left -= 1
+        if work.left < 0:
+            break
         ins = [of(atom) for atom in equation.invars]
         depends.update(zip(equation.outvars, _results(equation, ins, work, times, around), strict=True))
     return [of(atom) for atom in jaxpr.outvars]
@@ -152,12 +154,12 @@ def _wanted(jaxpr: Any) -> list[Any]:
     return wanted[::-1]
 
 
-def _results(equation: Any, ins: list[int], work: _Work | None, times: _Times, around: Sequence[Any]) -> list[int]:
+def _results(equation: Any, ins: list[int], work: _Work, times: _Times, around: Sequence[Any]) -> list[int]:
     name, params = equation.primitive.name, equation.params
     around = (*around, equation)
     if name == "scan":
         inner, consts, end = params["jaxpr"].jaxpr, params["num_consts"], params["num_consts"] + params["num_carry"]
-        state = _settled(inner, ins, consts, end)
+        state = _settled(inner, ins, consts, end, work)
         length = max(1, params["length"])
         found = _walk(inner, [*ins[:consts], *state, *ins[end:]], work, times.turns(length, length), around)
         return [*state, *found[end - consts :]]
@@ -165,7 +167,7 @@ def _results(equation: Any, ins: list[int], work: _Work | None, times: _Times, a
         body, test = params["body_jaxpr"].jaxpr, params["cond_jaxpr"].jaxpr
         tested, ins = ins[: params["cond_nconsts"]], ins[params["cond_nconsts"] :]
         consts = params["body_nconsts"]
-        state = _settled(body, ins, consts, len(ins))
+        state = _settled(body, ins, consts, len(ins), work)
         (ends,) = _walk(test, [*tested, *state], work, times.turns(1, _TURNS), around)
         _walk(body, [*ins[:consts], *state], work, times.turns(1, _TURNS), around)
         return [one | ends for one in state]
@@ -178,7 +180,7 @@ def _results(equation: Any, ins: list[int], work: _Work | None, times: _Times, a
         return _walk(inners[0], ins, work, times, around)
     for inner in inners:
         _walk(inner, [together] * len(inner.invars), work, times, around)
-    if work is not None and not inners and (together or name in _SOLVERS):
+    if times.most and not inners and (together or name in _SOLVERS):
         work.add(together, times, equation, around[:-1])
     return [together] * len(equation.outvars)
 
@@ -190,11 +192,11 @@ def _within(params: dict[str, Any]) -> Iterator[Any]:
                 yield part
 
 
-def _settled(inner: Any, ins: list[int], begin: int, end: int) -> list[int]:
+def _settled(inner: Any, ins: list[int], begin: int, end: int, work: _Work) -> list[int]:
     """On what the values that a loop carries depend in all its turns: ``ins[begin:end]`` before the first."""
     state = ins[begin:end]
     while True:
-        found = _walk(inner, [*ins[:begin], *state, *ins[end:]], None, _Times(), ())
+        found = _walk(inner, [*ins[:begin], *state, *ins[end:]], work, _NEVER, ())
         now = [before | after for before, after in zip(state, found[: end - begin], strict=True)]
         if now == state:
             return state
