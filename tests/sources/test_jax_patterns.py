@@ -20,7 +20,7 @@ from recording import recording
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.run import Run
 from xlaprof.events import Execute, HostCallbacks, JitCompile, OutsideOperations, TransferFromDevice
-from xlaprof.sources.jax import unrolled
+from xlaprof.sources.jax.jaxprs import unrolled
 
 
 def report(path: Path, program: Callable[[], Any]) -> tuple[Report, list[Any]]:
