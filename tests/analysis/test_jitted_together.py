@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from story import MS
 
@@ -67,6 +68,28 @@ def test_values_that_change_at_the_same_calls_are_named_together(both: bool) -> 
     told = "So with decay, changed at the same calls: to mend one alone spares nothing." in found[0].advice
     assert told is both
     assert found[0].cause.startswith("The static argument window (and decay) changed from") is both
+
+
+def test_numbers_of_one_object_are_one_cause_and_a_mode_that_another_object_had_before_is_none() -> None:
+    """A lens is traced for each curvature and distance that it has; of crown glass or quartz, each with operations of
+    its own."""
+    story = Jitted()
+    last = {"glass.curvature": "0", "glass.distance": "0", "glass.kind": "'crown'"}
+    operations = {"'crown'": 11, "'quartz'": 22}
+    for turn in range(24):
+        kind = "'quartz'" if turn % 4 == 3 else "'crown'"
+        now = {"glass.curvature": str(turn), "glass.distance": str(turn // 3), "glass.kind": kind}
+        changes = [ArgumentChange("field", name, last[name], now[name]) for name in now if now[name] != last[name]]
+        with story.step("step"):
+            start, name = story.now, story.text("step")
+            story.spend(2_000)
+            made = JitCompile(start, story.now - start, name, story.call, story.code, versions=turn)
+            story.emit(msgspec.structs.replace(made, changes=changes[::-1], content=operations[kind]))
+            story.execute("step", 5, story.call)
+        last = now
+    (one,) = story.found("recompile")
+    assert one.count == 22, "but for the first of each kind"
+    assert one.cause.startswith("glass.curvature (and glass.distance), which is no array")
 
 
 _LOSSES = ("/venv/optax/losses/_regression.py", 40, "huber_loss", "errors = jnp.abs(predictions - targets)", 0)

@@ -18,7 +18,7 @@ from xlaprof.analysis.fold.jit import JitRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import HABIT, LARGE, LONG_S, MANY, MOST, NAMED, NEARLY_ALL
+from xlaprof.analysis.principles import HABIT, LARGE, LITTLE, LONG_S, MANY, MOST, NAMED, NEARLY_ALL
 from xlaprof.analysis.shapes import are_buckets, are_chosen, are_doubled
 from xlaprof.analysis.sums import grouped
 from xlaprof.analysis.uses import selection
@@ -43,15 +43,19 @@ from .jit_causes import (
     from_to,
     grows,
     have_turns,
+    in_numbers,
     last_batch,
+    led_by_one,
     length_given,
     made,
     made_anew,
     maker_of,
     modes_of,
+    names_mode,
     of_a_method,
     one_or_few,
     other_sizes,
+    root_of,
     sizes_along,
     sizes_in_turn,
     sizes_of,
@@ -92,17 +96,18 @@ def sort_out(facts: Facts) -> Sorted:
     necessary, found = [], []
     joins = _joins(facts)
     known = {_moment(record.event) for group in joins for record in group}
-    for record in facts.run.jit.records:
+    for record in map(in_numbers, facts.run.jit.records):
         event, first = record.event, record.event.changes[0]
         name = re.sub(r"\d+\]", "]", first.name)  # elements of one list
         place = facts.place(event.stack)
         if _moment(event) in known:
             continue
         chosen = record.apart and first.kind in _OF_THE_CALL
-        if chosen or (record.other and (first.kind in _OF_OBJECTS or _is_traced(facts, event))):
+        if chosen or (record.other and (first.kind in _OF_OBJECTS or names_mode(event) or _is_traced(facts, event))):
             necessary.append(record)
-        elif first.kind in ("anew", "field"):
-            groups.setdefault((first.kind, name), []).append(record)
+        elif first.kind in ("anew", "field"):  # of one object, the numbers that differ are one cause
+            number = first.kind == "field" and NUMBER.fullmatch(first.new) and not record.other
+            groups.setdefault((first.kind, root_of(name) if number else name), []).append(record)
         elif first.kind == "evicted":
             groups.setdefault((first.kind,), []).append(record)
         elif place.loop and _is_traced(facts, event):  # one function for a turn of the loop, whatever is in it
@@ -116,6 +121,8 @@ def sort_out(facts: Facts) -> Sorted:
     beside: list[list[JitRecord]] = []  # of operations that may have a program for every shape
     decided = _decided(facts, groups.values())
     for group in groups.values():
+        if group[0].event.changes[0].kind == "field":
+            group = led_by_one(group)
         if _by_design(facts, group):
             necessary += group
         elif not any(one.event.code for one in group) and (
@@ -453,7 +460,7 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
     went = {(one.old, one.new) for one in (record.event.changes[0] for record in group)}
     # of the first call: as many differ in those after it, or what is computed of them
     others = [one.name for one in event.changes if one.kind == change.kind and one.name != change.name]
-    others = changed_too(group) if change.kind in PARTS else others
+    others = changed_too(group, LITTLE) if change.kind in PARTS else others
     of = group if _is_list(group) else [one for one in cause.records if one.event.code] or cause.records
     functions = dict.fromkeys(facts.text(record.event.func) for record in of)
     more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
@@ -463,7 +470,7 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
     several = len({record.event.changes[0].name for record in group}) > 1  # elements: it is the list that differs
     return {
         "name": (re.sub(r"\[\d+\]$", "", change.name) if several else change.name) or "an argument",
-        "root": re.split(r"[.\[]", change.name)[0] or "the argument",
+        "root": root_of(change.name) or "the argument",
         "there": "jax.NamedSharding(mesh, jax.P())" if "," in change.new else "device",
         "old": change.old or "nothing",
         "new": change.new or "nothing",

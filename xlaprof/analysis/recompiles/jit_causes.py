@@ -11,13 +11,15 @@ from itertools import islice
 from operator import ne
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.fold.jit import JitRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.principles import HABIT, MOST, NAMED, NEARLY_ALL
 from xlaprof.analysis.shapes import dims, dtype, dtype_name
 from xlaprof.analysis.statements import nodes
-from xlaprof.events import ArgumentChange
+from xlaprof.events import ArgumentChange, JitCompile
 from xlaprof.text.quantities import duration
 
 _ENTRY = re.compile(r"\[\d+\]")  # of a list
@@ -31,6 +33,11 @@ NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
 def sizes_of(change: ArgumentChange) -> list[int]:
     shapes = (dims(text) for text in (change.old, change.new))
     return [shape[change.dim] for shape in shapes if 0 <= change.dim < len(shape)]
+
+
+def root_of(name: str) -> str:
+    """The argument that something is a part of."""
+    return re.split(r"[.\[]", name)[0]
 
 
 def last_batch(changes: list[ArgumentChange]) -> int:
@@ -339,14 +346,38 @@ OUTSIDE = {
 # -- what a group has in common
 
 
-def changed_too(group: list[JitRecord]) -> list[str]:
+def in_numbers(record: JitRecord) -> JitRecord:
+    """The same, by the numbers alone in which the call differs, where a program had these operations before: whatever
+    else differs was given to that one, and needs no other."""
+    changes = record.event.changes
+    numbers = [one for one in changes if one.kind in PARTS and NUMBER.fullmatch(one.old) and NUMBER.fullmatch(one.new)]
+    if not numbers or record.other or not record.event.content or changes[0].kind not in PARTS:
+        return record
+    return replace(record, event=replace(record.event, changes=numbers))
+
+
+def led_by_one(group: list[JitRecord]) -> list[JitRecord]:
+    """Numbers of one object, which differ at some calls or others, with that one first which differs at most."""
+    count = Counter(one.name for record in group for one in record.event.changes)
+    found = ((one, sorted(one.event.changes, key=lambda change: -count[change.name])) for one in group)
+    led = [replace(one, event=replace(one.event, changes=changes)) for one, changes in found]
+    return sorted(led, key=lambda one: (-count[one.event.changes[0].name], one.event.t))
+
+
+def changed_too(group: list[JitRecord], share: float = MOST) -> list[str]:
     """Other values that are parts of the program, and changed at most of the same calls: each by itself needs as many
     programs."""
     changes = [one.event.changes for one in group]
     if changes[0][0].kind not in PARTS:
         return []
     count = Counter(name for some in changes for name in {one.name for one in some[1:] if one.kind in PARTS})
-    return [name for name, times in count.most_common() if name != changes[0][0].name and times >= MOST * len(group)]
+    return [name for name, times in count.most_common() if name != changes[0][0].name and times >= share * len(group)]
+
+
+def names_mode(event: JitCompile) -> bool:
+    """Whether a text that is part of the program differs: somebody wrote each, as a mode's name."""
+    texts = ((one.old[:1], one.new[:1]) for one in event.changes if one.kind in PARTS)
+    return any({old, new} <= {"'", '"'} for old, new in texts)
 
 
 def modes_of(record: JitRecord) -> set[str]:
