@@ -189,6 +189,19 @@ def test_any_view_can_be_painted(read: Feed, start: float, length: float, width:
     assert all(0 <= filled <= 8 for lane in painting.lanes for _, filled in lane.cells)
 
 
+@given(st.floats(0, 12), st.integers(2, 200), st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 199)), max_size=5))
+def test_a_cursor_that_moves_leaves_the_rows_and_tells_of_what_is_under_it(
+    read: Feed, start: float, width: int, moves: list[tuple[int, int]]
+) -> None:
+    """Whether the rows were painted for this stretch before, or another one was seen meanwhile."""
+    for row, cell in moves:
+        view = View(width, start, start + 3.0, row, min(cell, width - 1))
+        read.paint(View(width, start, start + 3.0))
+        followed = read.paint(view)
+        read.paint(View(width + 1))
+        assert read.paint(view) == followed
+
+
 async def test_zooming_in_shows_less_and_out_all(story: Training, follow: Follow) -> None:
     tell_of_two_defects(story)
     app = follow(story)

@@ -77,8 +77,8 @@ class _Drawn(NamedTuple):
     tell: Callable[[Stretch[Any]], tuple[str, Place, tuple[tuple[str, float], ...]]]
 
 
-def paint(view: View, lanes: Lanes, window: KeptWindow, run: KeptRun) -> Painting:
-    """Draw ``view`` of ``run``, of which ``window`` is settled."""
+def paint(view: View, lanes: Lanes, window: KeptWindow, run: KeptRun, rows: tuple[Lane, ...] | None = None) -> Painting:
+    """Draw ``view`` of ``run``, of which ``window`` is settled. ``rows``: those of this stretch, drawn before."""
     begin, last = run.begin or 0, run.last
     whole = max(1, last - begin)
     start = begin + max(0, round(view.start_s * 1e9))
@@ -94,7 +94,7 @@ def paint(view: View, lanes: Lanes, window: KeptWindow, run: KeptRun) -> Paintin
     return Painting(
         view=shown,
         whole_s=whole / 1e9,
-        lanes=tuple(Lane(one.title, _cells(one, start, cell, view.width)) for one in drawn),
+        lanes=tuple(Lane(one.title, _cells(one, start, cell, view.width)) for one in drawn) if rows is None else rows,
         told=told,
     )
 
