@@ -101,6 +101,8 @@ class StepsPanel(Panel[Drawn | None]):
         self.zoom, self.end, self.cursor = 0, -1, -1
         self._looked_at = ""  # id of a finding
         self._marking = Marking()
+        #: the chart as it was drawn last, and of what
+        self._stacked: tuple[tuple[Course, Seen, int, bool], list[list[stack.Cell]]] | None = None
 
     def show(self, snapshot: Snapshot) -> None:
         """Take the steps of the run."""
@@ -236,11 +238,9 @@ class StepsPanel(Panel[Drawn | None]):
         shown = Seen(shown.first, shown.each, len(groups), shown.width)
         means = [sum(bar.total_s for bar in group) / sum(bar.count for bar in group) for group in groups]
         top, longest = ceiling(means), max(bar.most_s for group in groups for bar in group)
-        columns, lit = [], []
-        for number, group in enumerate(groups):
+        columns, lit = self._columns(data, groups, shown, top), []
+        for number in range(len(groups)):
             here = shown.first + number * shown.each
-            cells = stack.column(_parts(group, top, data.dark), top, data.height)
-            columns += [cells] * shown.cells(number)
             lit += [here <= data.cursor < here + shown.each] * shown.cells(number)
         chart = stack.rows(columns, data.height, lit, "$foreground 25%")
         scale = [(duration(top), "$text-muted"), (f"▲ {duration(longest)}" * (longest > top), "$text-warning")]
@@ -253,6 +253,16 @@ class StepsPanel(Panel[Drawn | None]):
         if self._has_scale(data.height + 2):
             out.append(self._scale(data, groups, shown))
         return out
+
+    def _columns(self, data: Drawn, groups: list[tuple[Bar, ...]], shown: Seen, top: float) -> list[list[stack.Cell]]:
+        """The cells of the chart: a cursor that moves in it leaves them as they are."""
+        seen_now = data.course, shown, data.height, data.dark
+        if self._stacked is None or self._stacked[0] != seen_now:
+            columns: list[list[stack.Cell]] = []
+            for number, group in enumerate(groups):
+                columns += [stack.column(_parts(group, top, data.dark), top, data.height)] * shown.cells(number)
+            self._stacked = seen_now, columns
+        return self._stacked[1]
 
     @staticmethod
     def _scale(data: Drawn, groups: list[tuple[Bar, ...]], shown: Seen) -> Line:
