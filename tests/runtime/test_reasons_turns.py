@@ -223,3 +223,37 @@ def test_a_size_that_is_meant_bears_no_part_of_what_else_has_its_graph_compiled_
     assert finding.count == 2
     again = [one.dur / 1e9 for one in run.of(Compile)][-2:]
     assert finding.cost_s == pytest.approx(sum(again))
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_models_of_one_size_that_are_fitted_one_after_the_other_share_a_graph_but_for_their_data(
+    alike: bool, recorded: Callable
+) -> None:
+    """A layer of snow is simulated day by day, for three huts with records of other lengths; or by other models too."""
+
+    class Snow(nn.Module):
+        def __init__(self, layers: int) -> None:
+            super().__init__()
+            self.melts = nn.Parameter(torch.full((layers,), 0.1))
+
+        def forward(self, days: torch.Tensor) -> torch.Tensor:
+            depth = self.melts * 0
+            for day in days.unbind(0):
+                depth = (depth - self.melts.sinh() * day).cosh()
+            return depth
+
+    def story() -> None:
+        for hut, days in enumerate((5, 8, 6)):
+            model = Snow(3 if alike else 3 + hut).to("xla")
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(3):
+                record = batch(days, 1)[:, 0].to("xla")
+                optimizer.zero_grad()
+                model(record).square().mean().backward()
+                optimizer.step()
+                xr.sync()
+
+    run = recorded(story)
+    diffs = [event.diff for event in run.of(Compile) if event.diff is not None]
+    shapes = {(one.old, one.new) for diff in diffs for one in (*diff.inputs, *diff.differences)}
+    assert (("f32[5]", "f32[8]") in shapes) is alike
