@@ -77,6 +77,21 @@ def test_two_tables_by_turns_are_the_same_data_and_a_data_set_is_none() -> None:
     assert not any(answers(*batches * 3))
 
 
+def test_a_few_tables_that_come_again_and_again_are_the_same_data_though_they_are_more_than_two() -> None:
+    """Ten projections of a scanner, each used in every round: they can stay on the device."""
+    tables = [SMALL + number for number in range(10)]
+    found = answers(*tables * 12)
+    assert not any(found[:80])
+    assert all(found[90:])
+    many = [SMALL + number for number in range(40)]
+    assert not any(answers(*many * 12))
+
+
+def test_samples_that_did_not_deceive_are_trusted_of_the_other_tables_of_the_line() -> None:
+    tables = [LARGE + number for number in range(10)]
+    assert all(answers(*tables * 14)[-10:])
+
+
 def test_another_shape_dtype_or_line_is_other_data() -> None:
     known = Repeats()
     table = np.zeros(64, np.float32)

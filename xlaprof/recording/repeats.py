@@ -22,7 +22,10 @@ SHARE = 1 / 256  # of the time since the recording began, for all comparisons
 AT_ONCE_NS = 10_000_000  # for them at any time
 WHOLE = 4_096  # bytes of an array that is digested whole
 _BLOCKS, _BLOCK = 64, 64  # of a larger one: so many stretches of so many bytes
-_HELD = 3  # arrays of one shape that a line brings in turns: more of them are a data set that it walks through
+_TURNS = 3  # arrays of one shape that a line brings in turns: more of them are a data set that it walks through,
+_HELD = 16  # unless they are no more than these,
+_WALKS = 8  # and it walked through them so often: they are few enough to stay on the device
+_TRUSTED = 2  # samples of arrays of one place that did not deceive: those of the others do not either
 _PLACES = 4_096  # lines and shapes kept apart
 _DIGESTED = 2.0  # bytes a nanosecond, about
 
@@ -42,11 +45,12 @@ class _Data:
 class _Place:
     """What one line brings that has one shape."""
 
-    __slots__ = ("answer", "deceived", "held")
+    __slots__ = ("answer", "deceived", "held", "verified")
 
     def __init__(self) -> None:
         self.held: list[_Data] = []  # the latest is the last
         self.answer = self.deceived = False
+        self.verified = 0  # arrays all of which came again
 
 
 class Repeats:
@@ -58,7 +62,8 @@ class Repeats:
         self._spent = 0
 
     def again(self, place: Hashable, array: Any) -> bool:
-        """Whether ``place`` brought the content of this NumPy array before, as one of its last few of this shape.
+        """Whether ``place`` brought the content of this NumPy array before: as one of its last few of this shape, or
+        of several that come again and again.
 
         ``False`` for arrays of Python objects, and until all of a large array was seen to come again; where there is no
         time to look at all of it, a sample of the same memory decides.
@@ -78,21 +83,27 @@ class Repeats:
 
     def _compare(self, place: _Place, array: Any, now: int) -> bool:
         mark, whole = _mark(array), bool(array.nbytes <= WHOLE)
-        for data in place.held:
-            if data.mark == mark:
-                break
-        else:
+        turn = next((turn for turn, data in enumerate(reversed(place.held)) if data.mark == mark), -1)
+        if turn < 0:
             place.held = [*place.held[1 - _HELD :], _Data(mark, _where(array))]
+            return False
+        data = place.held[-1 - turn]
+        if turn:
+            place.held = [*(one for one in place.held if one is not data), data]
+        data.times += 1
+        if turn >= _TURNS and data.times < _WALKS:
             return False
         if whole or place.deceived:
             return whole
-        data.times += 1
+        if place.verified >= _TRUSTED and not data.verified:
+            data.verified, data.due = True, 2 * data.times
         if data.times >= data.due and self._may_digest(array.nbytes, now):
             digest = _digest(array)
             if data.digest is not None and digest != data.digest:
                 place.deceived = True  # it changes where the sample does not look
                 return False
-            data.verified, data.digest = data.digest is not None, digest
+            place.verified += not data.verified and data.digest is not None
+            data.verified, data.digest = data.digest is not None or data.verified, digest
             data.due = 2 * data.times if data.verified else 0
         if data.verified or self._may_digest(array.nbytes, now):
             return data.verified

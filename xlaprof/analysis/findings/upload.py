@@ -170,8 +170,8 @@ def _finding(facts: Facts, told: _Told) -> Finding:
             f", and {times(one.tally.count)} at {short(one.place)}: {duration(one.cost_s)}" for one in told.others
         )
         cause = (
-            f"The same data{f' ({what})' if what else ''} is brought to the device here {often}: {took}{also}. Nothing "
-            "in it has changed since the first time."
+            f"The same data{f' ({what})' if what else ''} is brought to the device here {often}: {took}{also}. All "
+            "of it had been brought before."
         )
         module = line.place.acting.func.rpartition(".")[2] == "forward" and words.as_buffer
         advice = f"{words.as_buffer if module else words.put_once}."
