@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from story import MS
 
-from xlaprof.events import JitProgram, Undonated
+from xlaprof.events import JitProgram, Look, OutsideOperations, Undonated
 
 from .test_jitted import Jitted
 
@@ -140,3 +141,26 @@ def test_a_write_of_a_few_rows_costs_the_copy_and_no_more(flops: int, cost_s: fl
     assert found.cost_s == pytest.approx(cost_s, rel=0.01)
     assert found.count == 100
     assert "Looked at in 16 of 100 recorded calls." in found.cause
+
+
+@pytest.mark.parametrize("parts", [True, False])
+def test_what_is_written_in_part_outside_of_jit_is_to_be_given_up_to_the_function_that_it_is_put_into(
+    parts: bool,
+) -> None:
+    """A bank of embeddings takes those of each batch, with some arithmetic before it."""
+    story = Jitted()
+    where = {"func": "refresh", "outer": (42, 90), "loops": (0, 38)}
+    written = "self.bank = self.bank.at[rows].set(z)" if parts else "self.bank = jnp.roll(self.bank, 1)"
+    lines = [story.line(14, "z = z / norm(z)", **where), story.line(15, written, **where)]
+    for turn in range(60):
+        with story.step("step"):
+            if turn == 0:
+                story.made()
+            story.execute("step", 5, story.call)
+            for line, (name, device_ms) in zip(lines, {"norm": 0.5, "scatter": 3}.items(), strict=True):
+                story.execute(name, device_ms, line)
+                story.emit(Look(story.now, 20 * MS, line, "python"))
+                story.spend(20)
+                story.emit(OutsideOperations(story.now, story.text("mul"), 15, line))
+    (found,) = story.found("op_by_op")
+    assert ("Give it self.bank for good" in found.advice) is parts

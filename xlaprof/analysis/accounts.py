@@ -19,7 +19,7 @@ from xlaprof.analysis.compiled.beside import looked_up, run_uncompiled, runs_at
 from xlaprof.analysis.evidence.activities import is_recorded_for, recording
 from xlaprof.analysis.evidence.collecting import collections
 from xlaprof.analysis.evidence.compilation import going_on
-from xlaprof.analysis.evidence.counted import Known, Matching
+from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures.sorting import hit_a_limit
 from xlaprof.analysis.evidence.guard_failures.told import eager_ns
@@ -368,7 +368,7 @@ def _busy(facts: Facts, findings: tuple[Finding, ...], ns: float) -> _Bill:
     bill, left = _Bill("busy", remark=waited(facts.run, ns)), {"busy": ns}
     ran, spared = sum(there.ns for there in facts.run.executed_at.values()), Counter[int]()
     for finding in findings:
-        copies = finding.kind == "donation" and isinstance(finding.counted, Matching)
+        copies = finding.kind == "donation" and not _cuts(facts, finding)  # on the device, and not within the call
         if copies or finding.kind in ("host_callback", "repeated_work"):
             bill.explain(finding, _take(left, left, finding.cost_s * 1e9))
         spared.update(at := spared_at(facts, finding))

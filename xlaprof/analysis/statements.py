@@ -60,6 +60,19 @@ def given(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
+def written_in_part(code: str) -> str:
+    """The array of which a line writes a part, and which it gives up: ``x`` of ``x = x.at[i].set(value)``; "": none."""
+    for statement in nodes(code, ast.Assign):
+        call = statement.value
+        part = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+        at = part.value if isinstance(part, ast.Subscript) else None
+        if isinstance(at, ast.Attribute) and at.attr == "at":
+            array = ast.unparse(at.value)
+            if array in map(ast.unparse, statement.targets):
+                return array
+    return ""
+
+
 def draws_one(code: str) -> str:
     """The method of a random generator of the host with which a line draws a single number; empty: it draws none."""
     for call in nodes(code, ast.Call):

@@ -13,7 +13,6 @@ lines where the device is busy with them for a part of the run that is felt; its
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.activities import Activity, copying
@@ -23,7 +22,7 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.model import Finding, Moment
 from xlaprof.analysis.places import users
 from xlaprof.analysis.principles import FELT, MANY, NAMED
-from xlaprof.analysis.statements import nodes
+from xlaprof.analysis.statements import written_in_part
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import OutsideOperations, Undonated
 from xlaprof.text.quantities import duration, percent, plural, size_text
@@ -41,21 +40,8 @@ def find(facts: Facts) -> Iterator[Finding]:
     yield from (_finding(facts, *copied) for copied in facts.once(copying))
     for stack in (stack for stack, one in facts.run.jit.outside.items() if one.count >= MANY):
         busy = facts.busy_s(facts.ran_at.get(stack, ()))
-        if busy >= FELT * facts.wall_s and (written := _written(facts.place(stack).code)):
+        if busy >= FELT * facts.wall_s and (written := written_in_part(facts.place(stack).code)):
             yield _rewritten(facts, stack, written, busy)
-
-
-def _written(code: str) -> str:
-    """The array of which a line writes a part, and which it gives up: ``x`` of ``x = x.at[i].set(value)``; "": none."""
-    for statement in nodes(code, ast.Assign):
-        call = statement.value
-        part = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
-        at = part.value if isinstance(part, ast.Subscript) else None
-        if isinstance(at, ast.Attribute) and at.attr == "at":
-            array = ast.unparse(at.value)
-            if array in map(ast.unparse, statement.targets):
-                return array
-    return ""
 
 
 def _rewritten(facts: Facts, stack: int, array: str, busy: float) -> Finding:

@@ -11,7 +11,7 @@ one program spares of it, without work of the device that it has, too, and with 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts, listed
@@ -21,9 +21,10 @@ from xlaprof.analysis.evidence.reads import goes_over, takes_outside
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short, users
-from xlaprof.analysis.principles import LITTLE, MOST, NAMED, NEARLY_ALL
+from xlaprof.analysis.principles import LITTLE, MOST, NAMED, NEARLY_ALL, PART
 from xlaprof.analysis.recompiles.eager import Body, Eager, bodies, on_host, way
 from xlaprof.analysis.recompiles.jit_calls import of_other_sizes
+from xlaprof.analysis.statements import written_in_part
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.events import Execute, OutsideOperations
 from xlaprof.text.quantities import duration, percent, plural
@@ -46,6 +47,11 @@ _DRAWN = (
 _THE_SAME = (
     " What it computes of the same data in each turn, as a factorization of a matrix that does not change, compute "
     "once, before the loop, and keep the result: the device does it again each time."
+)
+#: of what is written outside of jit: ``x = x.at[i].set(value)``
+_IN_PLACE = (
+    " Give it {array} for good (donate_argnums, and of Equinox donate='all'), which is copied whole where a part of it "
+    "is written: XLA then writes in place."
 )
 #: a part of the path of the library whose jit the program uses, and what its modules need
 _MODULES = (
@@ -133,6 +139,8 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         advice += modules
     if eager.kept_ns >= MOST * eager.felt_ns:
         advice += _THE_SAME
+    if array := _copied(facts, outside):
+        advice += _IN_PLACE.format(array=array)
     if eager.turns:
         stack, name = next(iter(eager.turns.items()))
         advice = (
@@ -173,6 +181,15 @@ def _finding(facts: Facts, body: Body, eager: Eager) -> Finding:
         else None,
         also=[*within, *lines],
     )
+
+
+def _copied(facts: Facts, outside: Iterable[int]) -> str:
+    """The array that a line writes in part, where the device is busy with its copies for much of its time there."""
+    ran = facts.run.executed_at
+    busy = {stack: ran[stack].ns for stack in outside if stack in ran}
+    most = max(busy, key=busy.__getitem__, default=0)
+    written = written_in_part(facts.place(most).code) if busy else ""
+    return written if busy and busy[most] >= PART * sum(busy.values()) > 0 else ""
 
 
 def _tested(facts: Facts) -> dict[tuple[str, str, int], Place]:
