@@ -38,8 +38,8 @@ from xlaprof.analysis.recompiles.eager import (
     operations_of,
     spared_at,
 )
-from xlaprof.analysis.recompiles.jit_calls import JAX
 from xlaprof.analysis.recompiles.jit_section import one_by_one
+from xlaprof.analysis.recompiles.jitted.sorting import JAX
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.torch_tpu.again import TORCH_TPU

@@ -23,7 +23,7 @@ from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short, users
 from xlaprof.analysis.principles import LITTLE, MOST, NAMED, NEARLY_ALL, PART
 from xlaprof.analysis.recompiles.eager import Body, Eager, bodies, on_host, way
-from xlaprof.analysis.recompiles.jit_calls import of_other_sizes
+from xlaprof.analysis.recompiles.jitted.sorting import of_other_sizes
 from xlaprof.analysis.statements import written_in_part
 from xlaprof.analysis.uses import Use, read_of
 from xlaprof.events import Execute, OutsideOperations

@@ -17,7 +17,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.places import is_head
 from xlaprof.analysis.principles import HABIT, TRIFLE
-from xlaprof.analysis.recompiles import growth, jit_calls
+from xlaprof.analysis.recompiles import growth
 from xlaprof.analysis.recompiles.advice import advise
 from xlaprof.analysis.recompiles.along import passes
 from xlaprof.analysis.recompiles.explanation import explanation
@@ -34,6 +34,7 @@ from xlaprof.analysis.recompiles.group import (
     values,
     window_of,
 )
+from xlaprof.analysis.recompiles.jitted import told as jitted
 from xlaprof.analysis.recompiles.varying import made_by, varying
 from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.torch_tpu import again
@@ -54,7 +55,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     for group in facts.once(groups):
         yield _finding(facts, group)
     yield from told.find(facts)
-    yield from jit_calls.find(facts)
+    yield from jitted.find(facts)
     yield from again.find(facts)
 
 

@@ -20,8 +20,8 @@ from xlaprof.analysis.fold.jit import MANY
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.places import short
 from xlaprof.analysis.principles import DEAR, LITTLE, LONG_S, NAMED
-from xlaprof.analysis.recompiles import jit_calls
-from xlaprof.analysis.recompiles.jit_calls import JAX
+from xlaprof.analysis.recompiles.jitted import sorting as jitted
+from xlaprof.analysis.recompiles.jitted.sorting import JAX
 from xlaprof.analysis.statements import called, names, nodes
 from xlaprof.analysis.sums import grouped
 from xlaprof.events import DynamoCompile, JitCompile, Recompile
@@ -56,7 +56,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each such loop, however many programs hold it."""
     made: tuple[_Compiled, ...] = (*facts.run.jit.unrolled, *facts.run.torch_compile.unrolled)
     looped = (one for one in made if not one.cached and repeating(facts.names, one.loop))  # a library's loop is its own
-    told = {_key(one.event) for group in facts.once(jit_calls.sort_out).found for one in group.records}
+    told = {_key(one.event) for group in facts.once(jitted.sort_out).found for one in group.records}
     again = facts.once(sorting.sort_out)
     told |= {_key(record.event) for group in (*again.found, *again.behind.values()) for record, _, _ in group}
     graphs = grouped((one for one in looped if _key(one) not in told), _key).values()  # forward and backward

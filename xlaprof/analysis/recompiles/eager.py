@@ -18,7 +18,7 @@ from xlaprof.analysis.fold.tallies import Timed
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.principles import DEAR, FELT, HABIT, LOOKED_NS, MANY, MOST, NEARLY_ALL, NOTICED, PART
-from xlaprof.analysis.recompiles.jit_calls import TRACING, compiled_outside, sort_out
+from xlaprof.analysis.recompiles.jitted.sorting import TRACING, compiled_outside, sort_out
 from xlaprof.analysis.statements import called, names, nodes
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen

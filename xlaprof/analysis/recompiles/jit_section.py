@@ -18,7 +18,7 @@ from xlaprof.text.quantities import amount, duration, percent, plural, size_text
 from xlaprof.text.strings import enumerated, package_path
 
 from .eager import bodies, calls_jitted, compiled_first, way
-from .jit_calls import JAX, compiled_outside, sort_out
+from .jitted.sorting import JAX, compiled_outside, sort_out
 
 _APART_S = 500e-6  # runs that are shorter on average were told several at a time
 _WORTH = 1 << 20  # bytes that are worth a line

@@ -1,70 +1,49 @@
-"""Programs that JAX makes again: by what differs in the calls that need them, with the cause and the advice."""
+"""Programs that JAX makes again, sorted by what differs in the calls that need them: what is of one cause, and what is
+meant."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from xlaprof.analysis.evidence.counted import Known, values
-from xlaprof.analysis.evidence.facts import Facts, listed
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.looping import is_one_call
 from xlaprof.analysis.fold.jit import JitRecord
-from xlaprof.analysis.model import Finding, FromTo, Moment, Place
-from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import HABIT, LARGE, LITTLE, LONG_S, MANY, MOST, NAMED, NEARLY_ALL
+from xlaprof.analysis.principles import HABIT, LARGE, LONG_S, MANY, MOST, NEARLY_ALL
 from xlaprof.analysis.shapes import are_buckets, are_chosen, are_doubled
 from xlaprof.analysis.sums import grouped
 from xlaprof.analysis.uses import selection
 from xlaprof.events import ArgumentChange, JitCompile
-from xlaprof.text.quantities import duration, plural, times
-from xlaprof.text.strings import enumerated
 
-from .jit_causes import (
-    DEFINED_INSIDE,
+from .causes import (
     NUMBER,
-    OF_A_LIBRARY,
-    OUTSIDE,
     PARTS,
-    TEXTS,
-    caller_of,
     changed_dims,
     changed_sizes,
     changed_too,
     entries,
-    evidence_of,
-    filled,
-    from_to,
     grows,
     have_turns,
     in_numbers,
     last_batch,
     led_by_one,
-    length_given,
-    made,
-    made_anew,
     maker_of,
     modes_of,
     names_mode,
-    of_a_method,
-    one_or_few,
     other_sizes,
     root_of,
     sizes_along,
     sizes_in_turn,
     sizes_of,
-    what_it_holds,
 )
 
 #: :attr:`Finding.operation` of these findings
 JAX = "jax.jit"
-_METHOD = re.compile(r"\w\.(\w+)$")  # of a class, which no function stands between
 
 
 class Group(NamedTuple):
@@ -144,14 +123,14 @@ def _joined(facts: Facts, groups: list[list[JitRecord]], beside: list[list[JitRe
             continue
         own = [one for one in group if one.event.code] or group  # of the program's functions, where there are
         found.append(Group(own, [one for one in group if not one.event.code] if own is not group else []))
-    lists = [one for one in found if _is_list(one.lead)]
+    lists = [one for one in found if is_list(one.lead)]
     for nth, other in enumerate(lists):  # what is appended to in the same turns is one habit
         first = next((one for one in lists[:nth] if one in found and have_turns(one.lead, other.records)), None)
         if first is not None:
             first.along.extend(other.records)
             found.remove(other)
     for cause in found:
-        sizes = sizes_in_turn(cause.records if _is_list(cause.lead) else cause.lead)
+        sizes = sizes_in_turn(cause.records if is_list(cause.lead) else cause.lead)
         if not cause.lead[0].event.code and sizes:
             of_them = (one for group in beside for one in group)
             cause.along.extend(one for one in of_them if not sizes.isdisjoint(sizes_in_turn([one])))
@@ -164,11 +143,11 @@ def _rank(facts: Facts, group: list[JitRecord]) -> tuple[bool, bool, bool, int]:
     the program's functions; of weak types, and of operations, the first, and first of these what joins pieces."""
     first = group[0].event
     begins = not first.code or first.changes[0].kind == "weak type"  # what is computed of it follows
-    joins = facts.text(first.func) in _JOINS
-    return not _is_list(group), not first.code, not joins, first.t if begins else -_ns(group)
+    joins = facts.text(first.func) in JOINS
+    return not is_list(group), not first.code, not joins, first.t if begins else -ns(group)
 
 
-def _is_list(group: list[JitRecord]) -> bool:
+def is_list(group: list[JitRecord]) -> bool:
     """Whether they are operations outside of jitted functions that join a list, a program for each length."""
     return not group[0].event.code and group[0].event.changes[0].kind == "structure"
 
@@ -190,7 +169,7 @@ def _is_as_long(joins: list[JitRecord], group: list[JitRecord]) -> bool:
     return len(lengths) > 1 and max(rows.values()) >= NEARLY_ALL * len(group)
 
 
-def _ns(records: Iterable[JitRecord]) -> int:
+def ns(records: Iterable[JitRecord]) -> int:
     return sum(one.event.dur for one in records)
 
 
@@ -199,8 +178,8 @@ def _is_part(facts: Facts, cause: Group, group: list[JitRecord]) -> bool:
     of a structure, as of a list that begins empty and grows, or the same entries in another function; or, outside of
     any jitted function, sizes that change as the cause's; or what is as long as a list that is joined."""
     lead, other = cause.lead[0].event, group[0].event
-    if _is_list(cause.lead):  # JAX joins a long one part by part
-        part = facts.text(other.func) in _JOINS and facts.place(other.stack).at == facts.place(lead.stack).at
+    if is_list(cause.lead):  # JAX joins a long one part by part
+        part = facts.text(other.func) in JOINS and facts.place(other.stack).at == facts.place(lead.stack).at
         return part or _is_as_long(cause.lead, group)
     if other.code:
         one, another = lead.changes[0], other.changes[0]
@@ -222,14 +201,14 @@ def _is_part(facts: Facts, cause: Group, group: list[JitRecord]) -> bool:
         within = re.match(re.escape(outer) + r"([.\[]|$)", inner) is not None
         return within and (same or not entries(cause.lead).isdisjoint(entries(group)))
     sizes, others = sizes_in_turn(cause.lead), sizes_in_turn(group)
-    of = len(others) if _joins_pieces(facts, cause.lead) else max(len(sizes), len(others))  # it may be used later on
+    of = len(others) if joins_pieces(facts, cause.lead) else max(len(sizes), len(others))  # it may be used later on
     return bool(others) and len(sizes & others) >= NEARLY_ALL * of
 
 
-def _joins_pieces(facts: Facts, group: list[JitRecord]) -> bool:
+def joins_pieces(facts: Facts, group: list[JitRecord]) -> bool:
     """Whether they are operations that join an array, or a list, with what comes next."""
     changes = [one.event.changes[0] for one in group]
-    return not group[0].event.code and facts.text(group[0].event.func) in _JOINS and (_is_list(group) or grows(changes))
+    return not group[0].event.code and facts.text(group[0].event.func) in JOINS and (is_list(group) or grows(changes))
 
 
 def _made_in_turn(facts: Facts, lead: list[JitRecord], group: list[JitRecord]) -> bool:
@@ -247,7 +226,7 @@ _OF_THE_CALL = frozenset({"shape", "rank", "static", "structure", "field", "anew
 #: an object made anew: where its program has other operations, the same object would need that program as well
 _OF_OBJECTS = frozenset({"function", "anew"})
 #: operations that join pieces
-_JOINS = frozenset({"concatenate", "append", "stack"})
+JOINS = frozenset({"concatenate", "append", "stack"})
 #: operations that trace a function of the program's
 TRACING = frozenset({"scan", "while", "cond"})
 
@@ -286,7 +265,7 @@ def _decided(facts: Facts, groups: Iterable[list[JitRecord]]) -> set[tuple[int, 
     """Sizes before and after that come of joining pieces, or of selecting by values, outside of jitted functions."""
     outside = [one for group in groups for one in group if not one.event.code]
     return sizes_in_turn(
-        [one for one in outside if facts.text(one.event.func) in _JOINS or selection(facts.place(one.event.stack).code)]
+        [one for one in outside if facts.text(one.event.func) in JOINS or selection(facts.place(one.event.stack).code)]
     )
 
 
@@ -339,7 +318,7 @@ def _by_design(facts: Facts, group: list[JitRecord]) -> bool:
         return True  # phases of the program, as of images that become larger
     sizes = {str(size) for change in changes for size in sizes_of(change)}
     calls = sum(facts.run.executions(stack) for stack in {record.event.stack for record in group})
-    cheap = _ns(group) < max(LARGE * facts.wall_s, LONG_S) * 1e9
+    cheap = ns(group) < max(LARGE * facts.wall_s, LONG_S) * 1e9
     shared = calls >= MANY * len(sizes)
     pays = shared or cheap or are_doubled(sizes)
     several = len(sizes) > 2 or (shared and changes[0].dim > 0)  # two sizes of a batch are a whole and a last one
@@ -351,12 +330,6 @@ def _is_warm_up(facts: Facts, group: list[JitRecord]) -> bool:
     made = Counter(record.event.stack for record in group)
     once = all(facts.run.executions(stack) <= count + 1 for stack, count in made.items())
     return once and max(record.step for record in group) <= 0 and facts.step_count >= MANY
-
-
-def find(facts: Facts) -> Iterator[Finding]:
-    """One finding for each function and cause."""
-    for group in facts.once(sort_out).found:
-        yield _finding(facts, group)
 
 
 def _joins(facts: Facts) -> list[list[JitRecord]]:
@@ -385,111 +358,5 @@ def compiled_outside(facts: Facts) -> set[tuple[str, int]]:
 def of_other_sizes(facts: Facts) -> set[int]:
     """Stacks of operations outside of jitted functions that are compiled for one size after the other."""
     found = facts.once(sort_out).found
-    groups = (one.records for one in found if one.lead[0].event.changes[0].kind == "shape" or _is_list(one.lead))
+    groups = (one.records for one in found if one.lead[0].event.changes[0].kind == "shape" or is_list(one.lead))
     return {one.event.stack for records in groups for one in records if not one.event.code}
-
-
-def _finding(facts: Facts, cause: Group) -> Finding:
-    group, records = cause.lead, sorted(cause.records, key=lambda one: one.event.t)
-    event, change = group[0].event, group[0].event.changes[0]
-    changes = [record.event.changes[0] for record in group]
-    known = TEXTS if event.code else TEXTS | OUTSIDE
-    selects = not event.code and change.kind == "shape" and _selecting(facts, records).line
-    passed = _joins_pieces(facts, group) and any(facts.text(one.event.func) not in _JOINS for one in records)
-    kind = "selection" if selects else "list" if passed and _is_list(group) else change.kind
-    text = known.get(kind, TEXTS["function"])
-    way = OUTSIDE["list"].advice if passed else text.advice
-    advice = way if isinstance(way, str) else way(group)
-    fields = _fields(facts, cause)
-    if too := changed_too(group):
-        advice += f" So with {enumerated(too, NAMED)}, changed at the same calls: to mend one alone spares nothing."
-    if change.kind == "function" and fields["beside"]:
-        advice = DEFINED_INSIDE
-    elif change.kind == "function" and facts.place(event.stack).library and not made_anew(group):
-        advice = OF_A_LIBRARY
-    cost = _ns(records) / 1e9
-    was = "were" if "," in (name := fields["function"]) else "was"
-    again = [one for one in records if one.event.code and not _is_list(group)]
-    what = f"{name} {was} compiled again {times(len(again))}" if event.code else plural(len(records), "program")
-    if again and len(again) < len(records):
-        what += f", and {_outside(facts, records)}"
-    return facts.finding(
-        "recompile",
-        facts.place(event.cleared or event.stack),  # what is to be changed
-        operation=JAX,
-        count=len(records),
-        counted=Known(tuple(Moment(one.event.t, one.event.dur, detail=from_to(one)) for one in records)),
-        cost_s=cost,
-        cause=f"{filled(text.cause, fields)}: {what}, {duration(cost)} in all.",
-        advice=filled(advice, fields),
-        change=FromTo(change.kind, change.old, change.new),
-        evidence=listed([evidence_of(record) for record in records]),
-        discriminator=f"{name} {change.kind} {change.name}",
-        also=[facts.place(one) for record in records for one in (record.event.stack, record.event.code)],
-        values=values((one.old, one.new) for one in changes),
-    )
-
-
-def _selecting(facts: Facts, records: list[JitRecord]) -> Place:
-    """The line that decides by values how many elements the operations have; NOWHERE: none is seen to."""
-    lines = (facts.place(one.event.stack) for one in records)
-    return next((line for line in lines if selection(line.code)), NOWHERE)
-
-
-def _along(facts: Facts, cause: Group) -> str:
-    """What is compiled for each length of a list that is joined, with the lines."""
-    own = [one for one in cause.along if one.event.code]
-    outside = [one for one in cause.along if not one.event.code]
-    calls = dict.fromkeys(f"{facts.text(one.event.func)} at {short(facts.place(one.event.stack))}" for one in own)
-    told = [*islice(calls, NAMED)]
-    return ", and ".join([*told, *([_outside(facts, outside)] if outside else [])])
-
-
-def _outside(facts: Facts, records: list[JitRecord]) -> str:
-    """What of them are operations outside of jitted functions."""
-    outside = [one for one in records if not one.event.code]
-    names = dict.fromkeys(facts.text(one.event.func) for one in outside)
-    lines = dict.fromkeys(short(facts.place(one.event.stack)) for one in outside)
-    where = ", ".join(islice(lines, NAMED))
-    return f"{', '.join(islice(names, NAMED))} at {where}, outside of any jitted function, {times(len(outside))}"
-
-
-def _fields(facts: Facts, cause: Group) -> dict[str, str]:
-    group, event = cause.lead, cause.lead[0].event
-    change = event.changes[0]
-    went = {(one.old, one.new) for one in (record.event.changes[0] for record in group)}
-    # of the first call: as many differ in those after it, or what is computed of them
-    others = [one.name for one in event.changes if one.kind == change.kind and one.name != change.name]
-    others = changed_too(group, LITTLE) if change.kind in PARTS else others
-    of = group if _is_list(group) else [one for one in cause.records if one.event.code] or cause.records
-    functions = dict.fromkeys(facts.text(record.event.func) for record in of)
-    more = f", and {plural(len(went) - 1, 'further change')}" if len(went) > 1 else ""
-    line = facts.place(event.stack)
-    method = _METHOD.search(line.func)
-    selecting, amounts = _selecting(facts, cause.records), sorted(sizes_along(group)) or [0]
-    several = len({record.event.changes[0].name for record in group}) > 1  # elements: it is the list that differs
-    return {
-        "name": (re.sub(r"\[\d+\]$", "", change.name) if several else change.name) or "an argument",
-        "root": root_of(change.name) or "the argument",
-        "there": "jax.NamedSharding(mesh, jax.P())" if "," in change.new else "device",
-        "old": change.old or "nothing",
-        "new": change.new or "nothing",
-        "went": f"from {change.old} to {change.new}{more}",
-        "dim": str(max(change.dim, 0)),
-        "sizes": one_or_few(sizes_along(of)),
-        "function": ", ".join(list(functions)[:4]),
-        "others": f" (and of {', '.join(others[:3])})" if others else "",
-        "besides": f" (and {', '.join(others[:3])})" if others else "",
-        "caller": caller_of(line),
-        "method": f" ({of_a_method(method[1])})" if method else "",
-        "cleared": f" at {short(facts.place(event.cleared))}" if event.cleared else "",
-        "selected": f"{selection(selecting.code)} at {short(selecting)}",
-        "amounts": f"{amounts[0]:,} to {amounts[-1]:,}",
-        "held": what_it_holds(of if change.kind == "function" else group),
-        "it": "each" if len(functions) > 1 else "it",
-        **made(facts, of),
-        "static": length_given(facts.place(event.stack).code) or "...",
-        "arrays": plural(most, "array") if (most := max(one.event.arrays for one in group)) else "arrays",
-        "along": _along(facts, cause),
-        "config": f": {change.name} went from {change.old} to {change.new}" if change.name else "",
-    }
