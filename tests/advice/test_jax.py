@@ -389,6 +389,7 @@ CASES = [
     Case("Clear no caches in the loop", cleared, not_cleared),
     Case("What comes piece by piece, keep in a list and join once", outside, with_numpy),
     Case("with one jax.device_get, and go on with NumPy", jitted.selected, jitted.selected_on_the_host),
+    Case("Put what {line} calls into one function under", jitted.scored_one_by_one, jitted.scored_at_one_length),
     Case("Convert what comes in another dtype before the call: {}", two_dtypes, two_of_one_dtype),
     Case("Make {name} an array of one dtype (jnp.asarray(value, jnp.float32)", static_field, field_of_data),
     Case("Pass {name} as an array of one dtype", jitted.with_a_number, jitted.with_a_number_in_an_array),

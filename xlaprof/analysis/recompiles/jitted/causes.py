@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from itertools import islice
-from operator import ne
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -16,11 +14,13 @@ from msgspec.structs import replace
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.fold.jit import JitRecord
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.principles import HABIT, MOST, NAMED, NEARLY_ALL
-from xlaprof.analysis.shapes import dims, dtype, dtype_name
+from xlaprof.analysis.principles import HABIT, MOST, NAMED
+from xlaprof.analysis.shapes import dtype, dtype_name
 from xlaprof.analysis.statements import nodes
-from xlaprof.events import ArgumentChange, JitCompile
+from xlaprof.events import JitCompile
 from xlaprof.text.quantities import duration
+
+from .sizes import grows, last_batch
 
 _ENTRY = re.compile(r"\[\d+\]")  # of a list
 _TRANSFORMATION = re.compile(r"\b(init|update)_fn\b")  # of optax, by the names that its functions have
@@ -30,28 +30,9 @@ PARTS = frozenset({"static", "field"})
 NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
 
 
-def sizes_of(change: ArgumentChange) -> list[int]:
-    shapes = (dims(text) for text in (change.old, change.new))
-    return [shape[change.dim] for shape in shapes if 0 <= change.dim < len(shape)]
-
-
 def root_of(name: str) -> str:
     """The argument that something is a part of."""
     return re.split(r"[.\[]", name)[0]
-
-
-def last_batch(changes: list[ArgumentChange]) -> int:
-    """The size of whole batches, where the only other one is a smaller one; else 0."""
-    sizes = [sizes_of(change) for change in changes]
-    seen = {size for pair in sizes for size in pair}
-    smaller = all(len(pair) == 2 and pair[1] < pair[0] for pair in sizes)
-    return max(seen) if changes[0].dim == 0 and len(seen) == 2 and smaller else 0
-
-
-def grows(changes: list[ArgumentChange]) -> bool:
-    """Whether each size is larger than the one before, by as much each time: however round, nobody chose them."""
-    sizes = [pair for change in changes if len(pair := sizes_of(change)) == 2]
-    return len(sizes) >= HABIT and all(new - old == sizes[0][1] - sizes[0][0] > 0 for old, new in sizes)
 
 
 class Text(NamedTuple):
@@ -81,18 +62,6 @@ def _advise_shape(group: list[JitRecord]) -> str:
         "JAX makes a program for every shape: pad dimension {dim} of {name}{others} to {sizes}, before the call, and "
         "mask what was added."
     )
-
-
-def one_or_few(seen: Collection[int]) -> str:
-    """The largest size that came; or each twice the one before, where sizes lie further apart."""
-    if not seen:
-        return "one size, or to a few"
-    one = f"one size ({max(seen)} was the largest so far)"
-    if max(seen) <= 2 * min(seen):
-        return one
-    least, most = (size.bit_length() if size & (size - 1) else size.bit_length() - 1 for size in (min(seen), max(seen)))
-    few = [1 << at for at in range(max(least, most - NAMED + 1), most + 1)]
-    return f"{one}, or to a few (buckets: {', '.join(map(str, few))})"
 
 
 def _advise_dtype(group: list[JitRecord]) -> str:
@@ -244,6 +213,11 @@ def _of_an_optimizer(group: list[JitRecord]) -> str:
     )
 
 
+#: where a line calls functions that run operations, whose sizes follow from what the line gives them
+CALLED = (
+    "Put what {line} calls into one function under jax.jit (of Flax nnx.jit, of Equinox filter_jit), made once: a "
+    "program for each size, and not for each operation. And pad what it is given to a few sizes, and mask the padding."
+)
 OF_A_LIBRARY = (
     "Make the object that {function} belongs to once, outside the loop, and use that in every call: the library has a "
     "function for each object. Pass what varies as an argument, not by a closure, a lambda or functools.partial."
@@ -465,36 +439,3 @@ def entries(group: list[JitRecord]) -> set[str]:
     """Entries of a structure that came or went, with their types."""
     changes = (record.event.changes[0] for record in group)
     return {text for change in changes for text in (change.old, change.new) if text}
-
-
-def changed_sizes(change: ArgumentChange) -> set[tuple[int, int]]:
-    """Sizes before and after, of all dimensions that differ: one, where the same size stands in several."""
-    return {pair for pair in zip(dims(change.old), dims(change.new), strict=False) if ne(*pair)}
-
-
-def changed_dims(change: ArgumentChange) -> int:
-    """In how many dimensions two shapes of one rank differ."""
-    return sum(map(ne, dims(change.old), dims(change.new)))
-
-
-def other_sizes(change: ArgumentChange) -> list[int]:
-    """The sizes of the other dimensions."""
-    return [size for at, size in enumerate(dims(change.new)) if at != change.dim]
-
-
-def sizes_in_turn(group: list[JitRecord]) -> set[tuple[int, ...]]:
-    """The size before and after, of each program that another size of an argument needs."""
-    changes = (record.event.changes[0] for record in group)
-    return {tuple(sizes) for change in changes if change.kind == "shape" and (sizes := sizes_of(change))}
-
-
-def have_turns(lead: list[JitRecord], group: list[JitRecord]) -> bool:
-    """Whether one of the group was made in nearly each turn in which one of the lead was, and never two."""
-    turns = [one.event.t for one in lead]
-    own = Counter(bisect(turns, one.event.t) for one in group)
-    return len(lead) >= HABIT and len(own) >= NEARLY_ALL * len(turns) and set(own.values()) == {1}
-
-
-def sizes_along(group: list[JitRecord]) -> set[int]:
-    """All sizes that the dimension took which changes."""
-    return {size for record in group for size in sizes_of(record.event.changes[0])}

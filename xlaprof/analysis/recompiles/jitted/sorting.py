@@ -23,20 +23,22 @@ from xlaprof.events import ArgumentChange, JitCompile
 from .causes import (
     NUMBER,
     PARTS,
-    changed_dims,
-    changed_sizes,
     changed_too,
     entries,
-    grows,
-    have_turns,
     in_numbers,
-    last_batch,
     led_by_one,
     maker_of,
     modes_of,
     names_mode,
-    other_sizes,
     root_of,
+)
+from .sizes import (
+    changed_dims,
+    changed_sizes,
+    grows,
+    have_turns,
+    last_batch,
+    other_sizes,
     sizes_along,
     sizes_in_turn,
     sizes_of,
@@ -121,6 +123,11 @@ def _joined(facts: Facts, groups: list[list[JitRecord]], beside: list[list[JitRe
         if mine is not None:
             mine.along.extend(group)
             continue
+        within = [] if group[0].event.code else [one for one in found if _is_called(facts, group, one.lead)]
+        if within:  # what a line calls ran for another cause before: that leads to this line
+            found = [one for one in found if one not in within]
+            found.append(Group(group, [record for one in within for record in one.records]))
+            continue
         own = [one for one in group if one.event.code] or group  # of the program's functions, where there are
         found.append(Group(own, [one for one in group if not one.event.code] if own is not group else []))
     lists = [one for one in found if is_list(one.lead)]
@@ -200,9 +207,24 @@ def _is_part(facts: Facts, cause: Group, group: list[JitRecord]) -> bool:
         outer, inner = sorted((one.name, another.name))
         within = re.match(re.escape(outer) + r"([.\[]|$)", inner) is not None
         return within and (same or not entries(cause.lead).isdisjoint(entries(group)))
+    if not lead.code and _is_called(facts, cause.lead, group):
+        return True
     sizes, others = sizes_in_turn(cause.lead), sizes_in_turn(group)
     of = len(others) if joins_pieces(facts, cause.lead) else max(len(sizes), len(others))  # it may be used later on
     return bool(others) and len(sizes & others) >= NEARLY_ALL * of
+
+
+def _is_called(facts: Facts, lead: list[JitRecord], group: list[JitRecord]) -> bool:
+    """Whether the group is of what the lead's line calls."""
+    shapes = lead[0].event.changes[0].kind == "shape"
+    return shapes and len(calls_of(facts, lead[0].event, group)) >= NEARLY_ALL * len(group)
+
+
+def calls_of(facts: Facts, lead: JitCompile, records: Iterable[JitRecord]) -> list[JitRecord]:
+    """Operations outside of jitted functions, of other sizes, in functions that the line calls at which one is."""
+    at = facts.place(lead.stack).at
+    sizes = (one for one in records if not one.event.code and one.event.changes[0].kind == "shape")
+    return [one for one in sizes if at in {frame.at for frame in facts.names.frames(one.event.stack)[1:]}]
 
 
 def joins_pieces(facts: Facts, group: list[JitRecord]) -> bool:

@@ -12,12 +12,13 @@ from xlaprof.analysis.fold.jit import JitRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import short
-from xlaprof.analysis.principles import LITTLE, NAMED
+from xlaprof.analysis.principles import LITTLE, MOST, NAMED
 from xlaprof.analysis.uses import selection
 from xlaprof.text.quantities import duration, plural, times
 from xlaprof.text.strings import enumerated
 
 from .causes import (
+    CALLED,
     DEFINED_INSIDE,
     OF_A_LIBRARY,
     OUTSIDE,
@@ -32,12 +33,11 @@ from .causes import (
     made,
     made_anew,
     of_a_method,
-    one_or_few,
     root_of,
-    sizes_along,
     what_it_holds,
 )
-from .sorting import JAX, JOINS, Group, is_list, joins_pieces, ns, sort_out
+from .sizes import one_or_few, sizes_along
+from .sorting import JAX, JOINS, Group, calls_of, is_list, joins_pieces, ns, sort_out
 
 _METHOD = re.compile(r"\w\.(\w+)$")  # of a class, which no function stands between
 
@@ -59,6 +59,8 @@ def _finding(facts: Facts, cause: Group) -> Finding:
     text = known.get(kind, TEXTS["function"])
     way = OUTSIDE["list"].advice if passed else text.advice
     advice = way if isinstance(way, str) else way(group)
+    if not event.code and len(calls_of(facts, event, records)) >= MOST * len(records):
+        advice = CALLED
     fields = _fields(facts, cause)
     if too := changed_too(group):
         advice += f" So with {enumerated(too, NAMED)}, changed at the same calls: to mend one alone spares nothing."
@@ -135,6 +137,7 @@ def _fields(facts: Facts, cause: Group) -> dict[str, str]:
         "new": change.new or "nothing",
         "went": f"from {change.old} to {change.new}{more}",
         "dim": str(max(change.dim, 0)),
+        "line": short(line),
         "sizes": one_or_few(sizes_along(of)),
         "function": ", ".join(list(functions)[:4]),
         "others": f" (and of {', '.join(others[:3])})" if others else "",
