@@ -95,7 +95,7 @@ def test_of_loops_within_loops_the_outermost_is_named(tmp_path: Path) -> None:
     found, _ = report(tmp_path / "run.log", lambda: tasks(jnp.ones((300, 4))))
     [finding] = [one for one in found.findings if one.kind == "unrolled_loop"]
     assert "traced 1,800 times" in finding.cause  # half a second of compiling, which a loop is told for
-    assert "Begin with the outermost (" in finding.advice
+    assert "Begin with the loop of most turns" in finding.advice
     assert finding.place.code == "for task in range(300):"
 
 

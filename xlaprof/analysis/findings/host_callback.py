@@ -47,13 +47,19 @@ def _finding(facts: Facts, stacks: list[int], whole: Counted) -> Finding:
             f"{duration(whole.ns / 1e9)} in all. Each time it stops until Python has what it shows and has run, and "
             "nothing of it can be fused over this line."
         ),
-        advice=(
-            "Return the values from the jitted function (jax.lax.scan stacks what each turn returns), and look at them "
-            "after the call; where some turns are enough, call back under jax.lax.cond. What Python has to compute for "
-            "the program, write with jnp, or do between two calls." + _AT_ONCE * ("pure_callback" in name)
-        ),
+        advice=_COMPUTED if "pure_callback" in name else _SHOWN,
     )
 
 
-_AT_ONCE = " Under jax.vmap, vmap_method='sequential' calls it for each element, and 'expand_dims' once, with all."
+#: a callback without results is there for its effect, and a pure one for its results
+_SHOWN = (
+    "Return the values from the jitted function (jax.lax.scan stacks what each turn returns), and look at them after "
+    "the call; where some turns are enough, call back under jax.lax.cond. What Python has to compute for the program, "
+    "write with jnp, or do between two calls."
+)
+_COMPUTED = (
+    "Write with jnp what Python computes for the program (jax.scipy has interpolators, solvers, special functions), or "
+    "do it between two calls, for all turns at once. Under jax.vmap, vmap_method='sequential' calls Python for each "
+    "element, and 'expand_dims' once, with all."
+)
 KIND = Kind(find, blamed_for=("max_idle",))

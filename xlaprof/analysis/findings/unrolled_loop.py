@@ -115,8 +115,7 @@ def _finding(facts: Facts, group: list[_Compiled]) -> Finding:
             f"Compiling took {duration(whole)}{anyway}."
         ),
         advice=fill(advice, layers=_OF_LAYERS * _calls_modules(facts, largest.loop))
-        + f" Begin with the outermost ({''.join(outer[-1:])}): where no turn needs another, jax.vmap does."
-        * bool(outer and of_jax),
+        + " Begin with the loop of most turns." * bool(outer and of_jax),
         evidence=listed(
             [
                 f"{f'{facts.text(one.func)}: ' * (len(of) > 1)}{_spent(one)}{one.loop_ops:,} of {one.ops:,} operations "
