@@ -476,3 +476,22 @@ def test_buffers_that_are_given_up_and_containers_of_any_kind(tmp_path: Path) ->
     done = record(tmp_path / "run.log", program)
     assert done.of(Execute)
     assert not [one for one in done.of(Execute) if one.error]
+
+
+def test_a_program_is_seen_busy_at_its_own_line_though_the_next_call_is_given_its_smallest_result(
+    tmp_path: Path,
+) -> None:
+    """A count of steps goes from call to call with the state, and is as small as the loss."""
+    step = jax.jit(lambda n, w: (n + 1, (w @ w) / 700, w.sum()), donate_argnums=(0, 1))
+    other = jax.jit(lambda k: k * 3 + 1)
+
+    def program() -> Any:
+        n, w, k = jnp.zeros((), jnp.int32), jnp.ones((700, 700)), jnp.ones(())
+        for _ in range(30):
+            k = other(k)
+            n, w, loss = step(n, w)  # here
+        return float(loss)
+
+    run = Run().feed_all(record(tmp_path / "run.log", program).events)
+    ran = {run.names.place(stack).code: one.ns for stack, one in run.executed_at.items()}
+    assert ran["n, w, loss = step(n, w)  # here"] > 5 * ran["k = other(k)"]

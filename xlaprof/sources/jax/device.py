@@ -383,27 +383,21 @@ class Device:
             site.arguments = None
 
     def _token(self, site: Site, out: Any) -> Any:
-        """The smallest result: to hold it keeps little alive."""
+        """The smallest result that no later call is given for good: to hold it keeps little alive."""
         array = self._array
-        if site.path is not None:
-            found = out
-            try:
-                for step in site.path:
-                    found = found[step]
-            except (KeyError, IndexError, TypeError):
-                found = None
-            if type(found) is array:
-                return found
-        leaves = [(leaf.nbytes, at, path) for at, (path, leaf) in enumerate(_arrays(out, array, 4))]
-        if leaves:
-            site.path = min(leaves)[2]
-            found = out
-            for step in site.path:
-                found = found[step]
-            return found
-        from jax.tree_util import tree_leaves
+        site.look_after_token()
+        found = None if site.path is None else _at(out, site.path)
+        if type(found) is not array:
+            leaves = [(leaf.nbytes, at, path) for at, (path, leaf) in enumerate(_arrays(out, array, 4))]
+            if not leaves:
+                from jax.tree_util import tree_leaves
 
-        return min((leaf for leaf in tree_leaves(out) if type(leaf) is array), key=lambda one: one.nbytes, default=None)
+                others = (leaf for leaf in tree_leaves(out) if type(leaf) is array)
+                return min(others, key=lambda one: one.nbytes, default=None)
+            site.path = min([leaf for leaf in leaves if leaf[2] not in site.given_up] or leaves)[2]
+            found = _at(out, site.path)
+        site.token = weakref.ref(found)
+        return found
 
     def _tell_outside(self) -> None:
         """How often operations outside of jitted functions ran: by line, since the last time."""
@@ -482,6 +476,16 @@ class Device:
                     )
                 )
             pause = self._sampler.gap_began()
+
+
+def _at(value: Any, path: tuple[Any, ...]) -> Any:
+    """What plain containers have there; None: nothing."""
+    try:
+        for step in path:
+            value = value[step]
+    except (KeyError, IndexError, TypeError):
+        return None
+    return value
 
 
 def _arrays(value: Any, array: type, deep: int, path: tuple[Any, ...] = ()) -> Any:

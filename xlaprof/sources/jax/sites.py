@@ -13,6 +13,7 @@ programs take a millisecond, the device would seem busy for several times as lon
 from __future__ import annotations
 
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -111,8 +112,9 @@ class Site:
     """A place that calls a jitted function."""
 
     __slots__ = (
-        "arguments", "at", "calls", "code", "every", "frames", "fresh", "fun", "jaxpr", "last", "lengths", "name",
-        "owed", "own", "path", "program", "ran", "runs", "sent", "skip", "stack", "then", "told", "uploads", "visits",
+        "arguments", "at", "calls", "code", "every", "frames", "fresh", "fun", "given_up", "jaxpr", "last", "lengths",
+        "name", "owed", "own", "path", "program", "ran", "runs", "sent", "skip", "stack", "then", "token", "told",
+        "uploads", "visits",
     )  # fmt: skip
 
     def __init__(self, program: int, name: str, frames: tuple[RawFrame, ...], stack: int, own: bool) -> None:
@@ -126,6 +128,8 @@ class Site:
         self.arguments: Arguments | None = None  # those of its latest program, while they are looked at
         self.jaxpr: Any = None  # of the program that its call has just made, until that ran
         self.path: tuple[Any, ...] | None = None  # to the smallest result, within plain containers
+        self.token: weakref.ref[Any] | None = None  # that result of the latest call
+        self.given_up = set[tuple[Any, ...] | None]()  # such paths, to results that a later call was given for good
         self.calls = self.visits = self.skip = self.last = self.ran = self.told = 0
         self.every = 1  # calls that are told as one
         self.owed = 0  # calls that were counted, and are told with the next
@@ -139,6 +143,13 @@ class Site:
     def skipped(self) -> int:
         """Calls since the last that was told."""
         return max(0, self.every - 1 - self.skip)
+
+    def look_after_token(self) -> None:
+        """Another result is to be waited for where that of the latest call was given to a later one for good."""
+        before = None if self.token is None else self.token()
+        if before is not None and before.is_deleted():
+            self.given_up.add(self.path)
+            self.path = None
 
     def leave_off(self) -> None:
         """The next calls may be of another program, with other arguments: they are looked at, and told, one by one."""
