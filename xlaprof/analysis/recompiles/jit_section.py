@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.compilation import going_on
+from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.jit import JitTally, Needs, memory
@@ -93,13 +94,15 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: float) -> Itera
     told = [compiled_first(facts, one) for one in findings]
     again = min(total, sum(one.cost_s for one in compiled) + sum(one.ns for one in told) / 1e9)
     known = facts.once(sort_out)
-    necessary = min(total - again, sum(record.event.dur for record in known.necessary) / 1e9)
+    # what has its own finding is no other use, however many programs hold the same loop
+    counted = (one.counted.moments for one in findings if isinstance(one.counted, Known))
+    told_of = {(moment.t, moment.dur) for moments in counted for moment in moments}
+    others = [one.event for one in known.necessary if (one.event.t, one.event.dur) not in told_of]
+    necessary = min(total - again, sum(event.dur for event in others) / 1e9)
     cached = sum(one.cached for one in functions) / 1e9
     lasts, where = going_on(facts.run, "jit")
     first = max(0.0, total - again - necessary - lasts / 1e9)
-    graphs = (
-        sum(one.programs for one in functions) - len(known.necessary) - sum(len(one.records) for one in known.found)
-    )
+    graphs = sum(one.programs for one in functions) - len(others) - sum(len(one.records) for one in known.found)
     graphs -= sum(one.programs for one in told)
     text = f"for the first compilation of {plural(graphs, 'program')}: normal."
     if (apart := facts.once(one_by_one)) is not None:  # of these are some that another line had needed, too
