@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import GROWTHS, growing, is_over_layers
-from xlaprof.analysis.evidence.reading import advise_read
+from xlaprof.analysis.evidence.reading import SCALARS, advise_read
 from xlaprof.analysis.evidence.reads import habits
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Moment, Place
@@ -19,6 +19,7 @@ from xlaprof.analysis.places import named
 from xlaprof.analysis.principles import NEARLY_ALL
 from xlaprof.analysis.recompiles.extra import groups
 from xlaprof.analysis.timeline.rhythm import Rhythm
+from xlaprof.analysis.uses import Use, read_of
 from xlaprof.analysis.whatif import replay
 from xlaprof.columns import events_of
 from xlaprof.events import AnyEvent, Barrier, Compile
@@ -107,19 +108,23 @@ def _finding(facts: Facts, stacks: list[int]) -> Finding:
         rhythm=facts.often(Rhythm.of([record.step for record in again])),
         also=map(facts.place, stacks),
         remedy=remedy,
-        ended_by=_option(facts, stacks) or None,
+        ended_by=_change(facts, stacks),
     )
 
 
-def _option(facts: Facts, stacks: list[int]) -> str:
-    """The one setting without which none of these reads would cut the graph, nor let it grow; empty: there is none."""
-    of = {
-        stack: advise_read(reads.op, reads.via, reads.place.acting.code, 1).option
-        for reads in facts.once(habits)
-        for stack in reads.stacks
-    }
-    options = {of.get(stack, "") for stack in stacks}
-    return options.pop() if len(options) == 1 else ""
+def _change(facts: Facts, stacks: list[int]) -> Hashable | None:
+    """The one change without which none of these reads would cut the graph, nor let it grow: of a setting, or that one
+    line, which only keeps or shows the value, leaves it on the device until a barrier; None: there is none."""
+    of: dict[int, Hashable] = {}
+    for reads in facts.once(habits):
+        line = reads.place.acting
+        option = advise_read(reads.op, reads.via, line.code, 1).option
+        takers = facts.names.takers(reads.stacks[0])
+        use = read_of(line.code, scalar=reads.op in SCALARS, takers=takers, func=line.func).use
+        kept = ("decides", line.at) if use >= Use.LOGS and reads.barrier else None
+        of |= dict.fromkeys(reads.stacks, option or kept)
+    changes = {of.get(stack) for stack in stacks}
+    return changes.pop() if len(changes) == 1 else None
 
 
 def _turning(facts: Facts, stack: int) -> Place:

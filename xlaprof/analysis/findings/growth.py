@@ -34,6 +34,7 @@ _SLOWER = 1.3  # times the first steps: below that a machine that heats up is as
 _LARGER, _BYTES = 1.25, 1 << 20  # times the first reading, and bytes more: less is how an allocator rounds
 _MORE, _EACH_STEP = 1.5, 2.5  # the same in tensors; and tensors per step: the results of one are fewer
 _NUMBER = 32  # bytes of each, at least: a log of numbers, or of a few together, has less
+_LITTLE = 1 << 14  # bytes of all that is more: so little of anything is a log
 _APPENDS = r"(?P<before>.+\.append\()(?P<name>[\w.()]+)\)"
 
 
@@ -55,7 +56,8 @@ def _alive(facts: Facts) -> Finding | None:
     size = climb([(one.step, one.bytes) for one in readings])
     heavier = size is not None and size.last >= _LARGER * size.first and size.last - size.first >= _BYTES
     several = came >= _EACH_STEP * passed
-    more = several and tensors is not None and tensors.last >= _MORE * tensors.first and bytes_more >= _NUMBER * came
+    more = several and tensors is not None and tensors.last >= _MORE * tensors.first
+    more = more and bytes_more >= max(_LITTLE, _NUMBER * came)
     held = [(facts.place(stack), count) for stack, count, _ in facts.run.alive.held]
     made = held[0][0] if held else NOWHERE
     kept = facts.run.alive.kept
