@@ -10,12 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
+from story import Story
 
 from tests.analysis.test_batches import TICK, few, known, ordered, scopes, streams, threads, tight, timed, trainings
 from xlaprof.analysis.fold import fold as folding
 from xlaprof.analysis.fold.columns import count
 from xlaprof.analysis.run import KeptRun, Run
 from xlaprof.analysis.timeline import idle, kept, spans
+from xlaprof.analysis.timeline.window import Window
 from xlaprof.analysis.views import lanes
 from xlaprof.events import (
     AnyEvent,
@@ -253,3 +255,25 @@ def test_looks_at_a_program_that_runs_nothing_on_a_device_are_counted_with_the_r
         if num % 100 == 0:
             events.append(Look(t=t + 195 * TICK, dur=50_000, stack=0, state="python"))
     assert told_singly(events, monkeypatch) <= 0.1 * len(events)
+
+
+@pytest.mark.parametrize("batch", [1, 8_192])
+def test_a_window_that_nothing_settles_is_asked_seldom(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that end with their calls take no time that could be seen, so that all of the host's is held back."""
+    asked: list[None] = []
+    plan = Window.plan_next_settle
+    monkeypatch.setattr(Window, "plan_next_settle", lambda window: asked.append(plan(window)))
+    story = Story()
+    line = story.line(7, "state = turn(state)", loops=(6,))
+    for _ in range(12_000):
+        with story.step():
+            story.execute("turn", 0, line)
+            story.emit(DeviceWait(t=story.now, dur=2_000, stack=line))
+            story.spend(0.01)
+            story.emit(DeviceWait(t=story.now, dur=2_000, stack=line))
+    story.finish()
+    run = Run()
+    for begin in range(0, len(story.events), batch):
+        run.feed_all(story.events[begin : begin + batch])
+    run.report()
+    assert 1 <= len(asked) < 20

@@ -225,9 +225,9 @@ class Window:
         self.plan_next_settle()
 
     def plan_next_settle(self) -> None:
-        """Settle again once 8,192 more segments and executions are held than now."""
+        """Settle again once 8,192 more segments, and executions or steps, are held than now."""
         held = max((len(timeline.pending) for timeline in self.devices.values()), default=0)
-        self.settle_when = _SETTLE_AT + held + len(self.host)
+        self.settle_when = _SETTLE_AT + max(held, len(self.open_steps)) + len(self.host)
 
     def copy(self) -> Self:
         """A twin that can be settled without touching this one."""
