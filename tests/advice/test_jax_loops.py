@@ -113,3 +113,33 @@ def test_an_array_that_is_written_part_by_part_is_donated_to_a_jitted_write(tmp_
     assert "tape = put(tape, ...)" in finding.advice
     _, left = recorded(tmp_path / "after.log", in_place)
     assert [one for one in left if one.kind == "donation"] == []
+
+
+TABLE_AT, TABLE = np.linspace(0.0, 1.0, 9, dtype=np.float32), np.geomspace(1.0, 7.0, 9, dtype=np.float32)
+
+
+def flown(look_up: Any) -> None:
+    @jax.jit
+    def path(height: Any) -> Any:
+        def turn(at: Any, _: None) -> tuple[Any, Any]:
+            return at * 0.99 + 0.001 * look_up(at), None
+
+        return jax.lax.scan(turn, height, None, length=300)[0]
+
+    for _ in range(20):
+        path(jnp.float32(0.4)).block_until_ready()
+
+
+def in_python(at: Any) -> Any:
+    def found(at: Any) -> Any:
+        return np.float32(np.interp(at, TABLE_AT, TABLE))
+
+    return jax.pure_callback(found, jax.ShapeDtypeStruct((), np.float32), at, vmap_method="sequential")
+
+
+def test_what_python_looks_up_for_a_program_is_looked_up_by_jnp(tmp_path: Path) -> None:
+    _, found = recorded(tmp_path / "before.log", lambda: flown(in_python))
+    [finding] = [one for one in found if one.kind == "host_callback"]
+    assert finding.advice.startswith("Write with jnp what Python computes for the program")
+    _, left = recorded(tmp_path / "after.log", lambda: flown(lambda at: jnp.interp(at, TABLE_AT, TABLE)))
+    assert [one for one in left if one.kind == "host_callback"] == []
