@@ -100,6 +100,26 @@ def relaxed(how: str) -> Callable[[], Any]:
     return program
 
 
+def gathered(how: str) -> Callable[[], Any]:
+    """A program that adds up the rows of each of five groups: group by group, or of all at once."""
+
+    def summed(rows: Any, group: Any) -> Any:
+        sums = torch.zeros(5, 3)
+        if how == "at once":
+            return sums.index_add_(0, group, rows)
+        for k in range(5):
+            members = rows[group == k]
+            sums[k] = members.sum(0)
+        return sums
+
+    def program() -> None:
+        fast = torch.compile(summed, backend="eager")
+        for _ in range(2):
+            fast(torch.ones(8, 3), torch.arange(8) % 5)
+
+    return program
+
+
 def padded(how: str) -> Callable[[], Any]:
     """A program that sums rows up to their lengths: to the longest, read or passed, or to the whole width."""
 
@@ -281,6 +301,7 @@ BREAKS = [
         "capture_dynamic_output_shape_ops = True",
         cut(lambda y: y[y > 0].sum(), capture_dynamic_output_shape_ops=True),
     ),
+    Case("mask in a loop", gathered("in turn"), "Compute it for all turns of the loop at once", gathered("at once")),
     Case("size that is asked", gathers("asked"), "instead of selecting): line ", gathers("masked")),
     Case("time", cut(lambda y: time.time()), "before or after the compiled function", whole(fine)),
     Case(

@@ -55,6 +55,14 @@ _OUTSIDE = (
 )
 _READS = re.compile(r"needs the values? of")  # a reason
 
+#: of a selection by a mask, and what Dynamo calls what it stands in
+_SELECTS, _LOOP = re.compile(r"\binstead of selecting\b"), "a loop"
+_AT_ONCE = (
+    "Compute it for all turns of the loop at once, without a loop and without selecting: add up with index_add_ (or "
+    "scatter_add_, torch.bincount for counts), or multiply by torch.nn.functional.one_hot of what is compared. With a "
+    "mask in the loop all of its turns would stand in one graph, one after the other."
+)
+
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line, with what breaks in what it calls, and one for each call compiled for nothing."""
@@ -116,6 +124,8 @@ def _advice(facts: Facts, here: Broken, advice: str, behind: list[Blamed]) -> st
     if library.line:
         said = library_options.advise("graph_break", msgspec.structs.replace(place, library=(library,)), "", advice)
         return said.advice if said.is_option else advice
+    if _SELECTS.search(advice) and any(_LOOP in one.inside for one in here.tallies):
+        return _AT_ONCE
     if _READS.search(event.reason) and (need := _need(facts, place, behind)):
         instead, does = NEEDS[need]
         larger = " (the larger of two with torch.maximum)" * (need == "condition")
