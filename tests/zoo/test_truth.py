@@ -191,7 +191,7 @@ def test_each_round_of_the_page_has_its_text() -> None:
     benchmarks = Path(__file__).parents[2] / "benchmarks"
     page = (benchmarks / "unseen.md").read_text()
     texts = (benchmarks / "unseen" / "rounds.md").read_text()
-    rounds = [f"Round {letter}" for letter in re.findall(r"^\| ([A-Z]), first run ", page, re.MULTILINE)]
+    rounds = [f"Round {letter}" for letter in re.findall(r"^\| ([A-Z]+), first run ", page, re.MULTILINE)]
     of_jax = [f"JAX, {number} round" for number in re.findall(r"^\| (\w+) round, first run ", page, re.MULTILINE)]
     assert rounds
     assert of_jax
