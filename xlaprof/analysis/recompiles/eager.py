@@ -104,6 +104,7 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
         if sum(outside[at] for at in one if at in computing) >= _MANY or _first(facts, body, one).ns
     }
     lines = {body: frozenset(place.at for stack in one for place in way(facts, stack)) for body, one in many.items()}
+    jitted = facts.once(jitted_calls)
     by_line = {facts.place(stack).at: body for body, one in many.items() for stack in one}
     mixed = _mixed(facts)
     looks = Counter[Body]()
@@ -115,8 +116,10 @@ def bodies(facts: Facts) -> dict[Body, Eager]:
     for table in (before, since):
         for stack, ns in table.items() if lines else ():
             body, at = owner(stack), facts.place(stack).at
-            if body not in lines or at not in lines[body]:  # the operations are known by the first way to their line
-                body = by_line.get(at)
+            if body not in lines or at not in lines[body]:
+                # the operations are known by the first way to their line; by way of a jitted call it is traced
+                traced = any(one.at in jitted for one in facts.names.frames(stack))
+                body = None if traced else by_line.get(at)
             if body in lines and at in lines[body] - again:
                 if at in mixed:
                     ns = min(ns, mixed[at])
