@@ -51,6 +51,7 @@ ELSEWHERE = {
     "into one function under jax.jit: one dispatch for all": _PAGES,
     "Leave it out of the loop: what is dispatched": _PAGES,
     "Return the values from the jitted function": _PAGES,
+    "Have all rows computed at once": "test_all_rows_take_one_backward_pass_with_it",
     "Write with jnp what Python computes": "test_what_python_looks_up_for_a_program_is_looked_up_by_jnp",
     "Compile what one turn computes": "test_compiling_what_one_turn_computes_makes_one_small_graph",
     "Leave jax_debug_nans (or jax_debug_infs) off": "test_without_the_check_for_nan_no_call_waits",

@@ -46,6 +46,8 @@ _OF_ALL_TENSORS = re.compile(r"\b(named_)?(parameters|buffers)\(|\b(load_)?state
 _TOGETHER = "_foreach_"  # PyTorch's operations on lists of tensors
 #: sorts all where a few may be wanted
 _SORTS = re.compile(r"\b(arg)?sort\(")
+#: PyTorch's, which run a backward pass for each element of the result
+_ROW_BY_ROW = re.compile(r"(?<!\bdef )\b(jacobian|hessian)\((?!.*vectorize=True)")
 _RESUMES = "torch_dynamo_resume_in_"  # name of a function that Dynamo makes of the part behind a graph break
 
 
@@ -84,7 +86,7 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
         if {inner.at, inner.acting.at} & apart or (jit.functions and _WAITS.search(inner.code)):
             continue
         line, turns = spine.work(stack, frames, depth)
-        if turns:
+        if turns or (state == "torch" and _ROW_BY_ROW.search(inner.acting.code)):
             called = frames[depth - 1] if line == frames[depth] and depth else line
             of: object = line.at if called == line or called.library else _function(called)  # which several may call
             key = of, option_for("idle_gap", inner)
@@ -96,6 +98,7 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
         took = min(free, looks.total())
         better = bool(work.option) or _saves(looks) or _is_over_tensors(facts, work, looks)
         better = better or bool(_computed_of_all(facts, work, looks)) or _compiles_anew(facts, looks)
+        better = better or _ROW_BY_ROW.search(work.line.code) is not None
         saved = _saved_by_compiling(facts, took) if _runs_one_by_one(looks) and not better else took
         if saved < FELT * running:
             continue
@@ -297,6 +300,12 @@ def _finding(
         advice = (
             f"Look in {whose(place.acting)} documentation for the option that leaves {place.acting.func} out, or calls "
             "it more seldom. Larger batches, where they fit, make fewer turns."
+        )
+    elif (by_row := _ROW_BY_ROW.search(line.code)) and _runs_one_by_one(looks):
+        advice = (
+            f"Have all rows computed at once: {by_row[1]}(..., vectorize=True). Without it one backward pass runs for "
+            "each element of the result. Of a function that is not compiled torch.func does so, too: jacrev, and "
+            "jacfwd where it has few inputs."
         )
     elif _compiles_anew(facts, looks):
         advice = (
