@@ -221,6 +221,8 @@ def test_the_shapes_that_a_library_goes_through_in_one_call_are_no_sizes_that_va
 
     told = tell(updated).report
     assert [one for one in told.findings if one.kind == "recompile"] == []
+    # of the compiling or, where a quick machine spends as long beside it, of the operations themselves
     first = " ".join(charge.why for charge in told.jax.charges)
-    assert "outside of jitted functions were compiled one by one" in first
-    assert "put what such a line does into one function under jax.jit" in first
+    dispatched = [one.advice for one in told.findings if one.kind == "op_by_op"]
+    assert "outside of jitted functions were compiled one by one" in first or dispatched
+    assert all("into one function under jax.jit" in remedy for remedy in dispatched or [first])
