@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -421,7 +422,8 @@ def test_the_rows_of_a_warm_up_have_room_in_what_is_padded_to(tmp_path: Path) ->
             answer(torch.ones(n, 6))
 
     (finding,) = (one for one in findings(observe(program, tmp_path / "run.log").events) if one.kind == "recompile")
-    assert "from 2 to 20: pad it to 20" in finding.advice
+    # to one size, or to a smaller one as well: that is a matter of how long the machine compiles
+    assert re.search(r"from 2 to 20: pad it to (\d+, )?20\b", finding.advice)
     assert "20" in finding.remedy
 
 
