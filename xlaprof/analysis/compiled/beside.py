@@ -98,7 +98,7 @@ def calls_beside(facts: Facts) -> Iterator[Finding]:
         took = min(free, looks.total())
         better = bool(work.option) or _saves(looks) or _is_over_tensors(facts, work, looks)
         better = better or bool(_computed_of_all(facts, work, looks)) or _compiles_anew(facts, looks)
-        better = better or _ROW_BY_ROW.search(work.line.code) is not None
+        better = better or bool(_ROW_BY_ROW.search(work.line.code))
         saved = _saved_by_compiling(facts, took) if _runs_one_by_one(looks) and not better else took
         if saved < FELT * running:
             continue

@@ -53,7 +53,6 @@ class _Same:
 
     def __init__(self, leaves: list[Any], traced: list[tuple[int, str]], jaxpr: Any) -> None:
         """``traced``: of each of the program's arguments, which of the call's leaves it is, and its name."""
-        self.calls = 1
         self.work: list[repeated.Part] = []
         self._jaxpr = jaxpr if len(jaxpr.jaxpr.invars) == len(traced) else None
         self._names = [name for _, name in traced]
@@ -66,17 +65,15 @@ class _Same:
             self.work = repeated.parts(jaxpr)
 
     def called(self, leaves: list[Any]) -> None:
-        self.calls += 1
         for bit, (at, before) in list(self._of.items()):
             if at >= len(leaves) or _held(leaves[at]) != before:
                 del self._of[bit]
 
-    def tell(self, rec: Recorder, name: str, stack: int, t: int) -> None:
+    def tell(self, rec: Recorder, name: str, stack: int, t: int, calls: int) -> None:
         same = sum(1 << bit for bit in self._of)
         share, dearest = repeated.repeated(self.work, same)
-        if dearest is None or share < _SHARE or self.calls < _ENOUGH:
+        if dearest is None or share < _SHARE or calls < _ENOUGH:
             return
-        depends = sum(1 << bit for bit in self._of if dearest.depends >> bit & 1)
         rec.emit(
             events.RepeatedWork(
                 t=t,
@@ -85,9 +82,9 @@ class _Same:
                 line=rec.stack(dearest.frames) if dearest.frames else 0,
                 operation=dearest.operation,
                 shape=list(dearest.shape),
-                arguments=list(dict.fromkeys(self._names[bit] for bit in self._of if depends >> bit & 1)),
+                arguments=list(dict.fromkeys(self._names[bit] for bit in self._of if dearest.depends >> bit & 1)),
                 share=round(1_000 * share),
-                calls=self.calls,
+                calls=calls,
             )
         )
 
@@ -165,7 +162,7 @@ class Arguments:
     def tell(self, rec: Recorder, name: str, stack: int, t: int) -> None:
         """Say what could be donated, and what is computed again."""
         if self.same is not None:
-            self.same.tell(rec, name, stack, t)
+            self.same.tell(rec, name, stack, t, self.calls + 1)  # with the one that was compiled
         found = [leaf for leaf in self._leaves if leaf.gone >= _ENOUGH]
         if found:
             rec.emit(

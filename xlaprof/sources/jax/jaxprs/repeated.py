@@ -101,10 +101,8 @@ class _Work:
         part.most += cost * times.most
         if cost * times.least > part.dearest:
             part.dearest = cost * times.least
-            part.operation, part.shape = (
-                equation.primitive.name,
-                _shape(equation.outvars[0]) if equation.outvars else (),
-            )
+            part.operation = equation.primitive.name
+            part.shape = _shape(equation.outvars[0]) if equation.outvars else ()
             # what a library has traced before has no line of the program's, but the call of it has
             tracebacks = (one.source_info.traceback for one in (equation, *reversed(around)))
             part.frames = next((found for one in tracebacks if (found := lines(one))), ())
